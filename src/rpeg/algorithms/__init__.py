@@ -1,0 +1,1 @@
+"""Objectives: one file each, with its graph and its numeric functions."""

@@ -1,0 +1,1 @@
+"""The shapes of a language model, read from data or a Hugging Face config.json."""

@@ -1,0 +1,1 @@
+"""What does the work: training, generation, reward, data and their fakes."""

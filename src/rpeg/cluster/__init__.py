@@ -1,0 +1,1 @@
+"""Devices, nodes, racks and the links between them, as data with sources."""

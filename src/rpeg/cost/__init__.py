@@ -1,0 +1,1 @@
+"""Time, communication and memory of a stage, as trees that print."""

@@ -1,0 +1,1 @@
+"""The graph: models, stages and the edges that join them, also across steps."""

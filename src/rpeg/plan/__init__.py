@@ -1,0 +1,1 @@
+"""A plan: which devices run what, how, and in what order."""

@@ -1,0 +1,1 @@
+"""The pure scheduler that the simulator and the runtime both drive."""

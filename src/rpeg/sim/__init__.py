@@ -1,0 +1,1 @@
+"""The simulator: a virtual clock that drives the scheduler with costs."""

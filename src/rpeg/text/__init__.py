@@ -1,0 +1,1 @@
+"""Graphs and transforms as text, printed and parsed back."""

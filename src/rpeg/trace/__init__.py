@@ -1,0 +1,1 @@
+"""What happened: spans and events, of a simulated or a real run alike."""

@@ -1,0 +1,1 @@
+"""Changes of a graph's structure: one file each."""

@@ -1,0 +1,1 @@
+"""Proofs from a trace, each with a counterexample where it fails."""

@@ -1,0 +1,1 @@
+"""What a step works on: prompts, samples and how long they are."""
