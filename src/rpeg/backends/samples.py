@@ -130,7 +130,9 @@ def concatenate(batches: Sequence[Samples]) -> Samples:
         {name: np.concatenate([b.token[name] for b in batches]) for name in first.token},
         {name: np.concatenate([b.sample[name] for b in batches]) for name in first.sample},
         np.concatenate([b.prompts for b in batches if b.prompts is not None]) if whole else None,
-        np.concatenate([b.prompt_lengths for b in batches if b.prompt_lengths is not None]) if whole else None,
+        np.concatenate([b.prompt_lengths for b in batches if b.prompt_lengths is not None])
+        if whole
+        else None,
         np.concatenate([b.responses for b in batches if b.responses is not None]) if whole else None,
     )
 

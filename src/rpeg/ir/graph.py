@@ -1,0 +1,78 @@
+"""The graph: an immutable value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from rpeg.errors import GraphError, nearest
+from rpeg.ir.edge import Edge
+from rpeg.ir.model import Model
+from rpeg.ir.stage import Kind, Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Models, stages and edges of one RL step and of what joins it to other steps."""
+
+    name: str
+    models: tuple[Model, ...]
+    stages: tuple[Stage, ...]
+    edges: tuple[Edge, ...]
+
+    def model(self, name: str) -> Model:
+        """Raises GraphError for an unknown name."""
+        return _find(self.models, name, "model", self.name)
+
+    def stage(self, name: str) -> Stage:
+        """Raises GraphError for an unknown name."""
+        return _find(self.stages, name, "stage", self.name)
+
+    def into(self, stage: str) -> tuple[Edge, ...]:
+        return tuple(edge for edge in self.edges if edge.dst == stage)
+
+    def out_of(self, stage: str) -> tuple[Edge, ...]:
+        return tuple(edge for edge in self.edges if edge.src == stage)
+
+    def data_into(self, stage: str) -> tuple[Edge, ...]:
+        return tuple(edge for edge in self.into(stage) if edge.model is None)
+
+    def weights_into(self, stage: str) -> tuple[Edge, ...]:
+        return tuple(edge for edge in self.into(stage) if edge.model is not None)
+
+    def trainer(self, model: str) -> Stage | None:
+        """The stage that trains a model; None where none does."""
+        return next((s for s in self.stages if s.kind is Kind.TRAIN and model in s.models), None)
+
+    def observers(self) -> frozenset[str]:
+        """Stages that nothing depends on and that do not train: evaluation. They also see the last weights."""
+        sources = {edge.src for edge in self.edges}
+        return frozenset(s.name for s in self.stages if s.name not in sources and s.kind is not Kind.TRAIN)
+
+    def with_edges(self, edges: Iterable[Edge]) -> Graph:
+        return replace(self, edges=tuple(edges))
+
+    def order(self) -> tuple[Stage, ...]:
+        """Stages so that data of one step flows forward. Raises GraphError where they cannot be ordered."""
+        waiting = {s.name: {e.src for e in self.into(s.name) if e.delay == 0} for s in self.stages}
+        done: list[str] = []
+        while waiting:
+            ready = [name for name, sources in waiting.items() if sources <= set(done)]
+            if not ready:
+                raise GraphError(
+                    f"graph {self.name}: {', '.join(sorted(waiting))} wait for each other within a step"
+                )
+            done.append(ready[0])
+            del waiting[ready[0]]
+        return tuple(self.stage(name) for name in done)
+
+
+T = TypeVar("T", Model, Stage)
+
+
+def _find(items: tuple[T, ...], name: str, what: str, graph: str) -> T:
+    for item in items:
+        if item.name == name:
+            return item
+    raise GraphError(f"graph {graph} has no {what} '{name}'. {nearest(name, (item.name for item in items))}")
