@@ -1,0 +1,87 @@
+"""Where a stage runs and how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rpeg.ir import Kind
+from rpeg.plan.parallelism import Parallelism
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """A block: devices of one kind, by their number in the cluster."""
+
+    ids: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"devices {_ranges(self.ids)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """`slots` workers on the processors of a node."""
+
+    node: int = 0
+    slots: int = 1
+
+    def __str__(self) -> str:
+        return f"host {self.node}" + (f" × {self.slots}" if self.slots > 1 else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A stage's block, layout and way of running.
+
+    microbatch: samples in one forward of a device; for GENERATE the responses that a replica holds at once.
+    recompute: which activations are computed again in the backward pass: none, selective or full.
+    offload: what rests in host memory between runs: none, optimizer or all.
+    """
+
+    stage: str
+    block: Devices | Host
+    parallelism: Parallelism = field(default_factory=Parallelism)
+    microbatch: int = 1
+    backend: str = "torch"
+    recompute: str = "none"
+    offload: str = "none"
+
+    def lanes(self, replica: int) -> tuple[str, ...]:
+        """The lanes that one replica's items hold."""
+        if isinstance(self.block, Host):
+            return (host_lane(self.block.node, replica),)
+        size = len(self.block.ids) // self.parallelism.dp
+        return tuple(device_lane(i) for i in self.block.ids[replica * size : (replica + 1) * size])
+
+    def all_lanes(self) -> tuple[str, ...]:
+        if isinstance(self.block, Host):
+            return tuple(host_lane(self.block.node, slot) for slot in range(self.block.slots))
+        return tuple(device_lane(i) for i in self.block.ids)
+
+    def replicas(self, kind: Kind) -> int:
+        """How many items of one part can run apart: ranks that share no collective."""
+        if isinstance(self.block, Host):
+            return self.block.slots
+        sharded = self.parallelism.zero == 3
+        return self.parallelism.dp if kind is Kind.GENERATE or (kind is Kind.INFERENCE and not sharded) else 1
+
+
+def device_lane(device: int) -> str:
+    """The lane of a device's compute."""
+    return f"device{device}"
+
+
+def host_lane(node: int, slot: int) -> str:
+    """The lane of one host slot of a node."""
+    return f"host{node}.{slot}"
+
+
+def _ranges(ids: tuple[int, ...]) -> str:
+    """(0, 1, 2, 5) → ``0-2,5``."""
+    runs: list[list[int]] = []
+    for i in sorted(ids):
+        if runs and i == runs[-1][1] + 1:
+            runs[-1][1] = i
+        else:
+            runs.append([i, i])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
