@@ -1,1 +1,6 @@
-"""The shapes of a language model, read from data or a Hugging Face config.json."""
+"""Shapes of models: `Architecture`, read from a Hugging Face `config.json`."""
+
+from rpeg.architecture.huggingface import FAMILIES, from_config, read
+from rpeg.architecture.model import Architecture, Head
+
+__all__ = ["FAMILIES", "Architecture", "Head", "from_config", "read"]

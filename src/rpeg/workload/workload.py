@@ -1,0 +1,104 @@
+"""`Workload`: what one training step works on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rpeg.errors import InputError, nearest
+from rpeg.workload.lengths import Ints, Lengths, normal_cdf
+
+_FIELDS = (
+    "prompts",
+    "samples_per_prompt",
+    "prompt_lengths",
+    "response_lengths",
+    "minibatches",
+    "epochs",
+    "correlation",
+)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The work of a step: `prompts` × `samples_per_prompt` samples, trained `epochs` times in `minibatches`.
+
+    correlation: of response lengths within a group (same prompt), in [0, 1], as a Gaussian copula.
+    """
+
+    prompts: int
+    samples_per_prompt: int
+    prompt_lengths: Lengths
+    response_lengths: Lengths
+    minibatches: int = 1
+    epochs: int = 1
+    correlation: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("prompts", "samples_per_prompt", "minibatches", "epochs"):
+            if getattr(self, name) < 1:
+                raise InputError(f"workload has {name} = {getattr(self, name)}, at least 1 is needed")
+        if self.samples % self.minibatches:
+            raise InputError(
+                f"{self.samples} samples a step cannot be split into {self.minibatches} equal minibatches"
+            )
+        if not 0 <= self.correlation <= 1:
+            raise InputError(f"workload has correlation = {self.correlation}, it is to be within 0 and 1")
+
+    @property
+    def samples(self) -> int:
+        """Samples a step."""
+        return self.prompts * self.samples_per_prompt
+
+    @property
+    def updates(self) -> int:
+        """Optimizer steps of a training step."""
+        return self.minibatches * self.epochs
+
+    @property
+    def longest(self) -> int:
+        """Most tokens of a prompt and its response together."""
+        return self.prompt_lengths.maximum + self.response_lengths.maximum
+
+    def draw(self, seed: int, step: int) -> tuple[Ints, Ints]:
+        """Prompt and response lengths of one step's samples, each (samples,) int64, group after group.
+
+        The same for the same seed and step on any machine; samples of a group share their prompt's length.
+        """
+        generator = np.random.Generator(np.random.Philox(key=np.array([seed, step], dtype=np.uint64)))
+        prompts = self.prompt_lengths.quantiles(generator.random(self.prompts))
+        shape = (self.prompts, self.samples_per_prompt)
+        if self.correlation == 0:
+            uniform = generator.random(shape)
+        else:
+            group, own = generator.standard_normal((self.prompts, 1)), generator.standard_normal(shape)
+            uniform = normal_cdf(math.sqrt(self.correlation) * group + math.sqrt(1 - self.correlation) * own)
+        return np.repeat(prompts, self.samples_per_prompt), self.response_lengths.quantiles(uniform).ravel()
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object; `from_json` reads it back."""
+        return {
+            "prompts": self.prompts,
+            "samples_per_prompt": self.samples_per_prompt,
+            "prompt_lengths": self.prompt_lengths.to_json(),
+            "response_lengths": self.response_lengths.to_json(),
+            "minibatches": self.minibatches,
+            "epochs": self.epochs,
+            "correlation": self.correlation,
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Workload:
+        """The workload that `to_json` wrote. InputError names a missing or an unknown field."""
+        for key in data:
+            if key not in _FIELDS:
+                raise InputError(f"workload has no field '{key}'. {nearest(key, _FIELDS)}")
+        try:
+            lengths = {key: Lengths.from_json(data[key]) for key in ("prompt_lengths", "response_lengths")}
+            return Workload(**{**data, **lengths})
+        except (KeyError, TypeError) as error:
+            raise InputError(f"workload is incomplete or of a wrong type: {error}") from error
