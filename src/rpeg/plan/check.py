@@ -28,14 +28,17 @@ def every_stage_is_assigned_once(plan: Plan) -> Iterator[str]:
     assigned = Counter(a.stage for a in plan.assignments)
     yield from (f"stage {name} has no assignment" for name in stages if not assigned[name])
     yield from (f"stage {name} is assigned {n} times" for name, n in assigned.items() if n > 1)
-    yield from (f"assignment of the unknown stage '{n}'. {nearest(n, stages)}" for n in assigned if n not in stages)
+    yield from (
+        f"assignment of the unknown stage '{n}'. {nearest(n, stages)}" for n in assigned if n not in stages
+    )
 
 
 def blocks_exist(plan: Plan) -> Iterator[str]:
     for a in plan.assignments:
         if isinstance(a.block, Host):
             if not 0 <= a.block.node < len(plan.cluster.nodes):
-                yield f"stage {a.stage} runs on host {a.block.node}; the cluster has hosts 0 to {len(plan.cluster.nodes) - 1}"
+                hosts = len(plan.cluster.nodes)
+                yield f"stage {a.stage} runs on host {a.block.node}; the cluster has hosts 0 to {hosts - 1}"
             if a.block.slots < 1:
                 yield f"stage {a.stage} has {a.block.slots} host slots; at least 1"
             continue
@@ -98,7 +101,10 @@ def parts_are_supported(plan: Plan) -> Iterator[str]:
             continue
         if edge.chunk.unit is Unit.MINIBATCH:
             yield f"edge {edge.name}: a trainer takes the whole batch of a step; its minibatches are inside the stage"
-        if edge.chunk.unit is Unit.SAMPLE and edge.chunk.count > plan.workload.prompts * plan.workload.samples_per_prompt:
+        if (
+            edge.chunk.unit is Unit.SAMPLE
+            and edge.chunk.count > plan.workload.prompts * plan.workload.samples_per_prompt
+        ):
             yield f"edge {edge.name}: chunks of {edge.chunk.count} samples exceed the batch"
 
 
@@ -108,7 +114,9 @@ def lanes_hold_their_slots(plan: Plan, lowered: Lowered) -> Iterator[str]:
         have = planned.pop(name, Counter())
         yield from (f"lane {name} does not run {slot}" for slot in slots if not have[slot])
         yield from (f"lane {name} runs {slot} {n} times a period" for slot, n in have.items() if n > 1)
-        yield from (f"lane {name} runs {slot}, which is not assigned to it" for slot in have if slot not in set(slots))
+        yield from (
+            f"lane {name} runs {slot}, which is not assigned to it" for slot in have if slot not in set(slots)
+        )
     yield from (f"lane {name} is in the order and no stage uses it" for name in planned)
 
 
@@ -117,8 +125,14 @@ def shifts_are_one_a_slot(plan: Plan, lowered: Lowered) -> Iterator[str]:
     for lane in plan.order:
         for turn in lane.turns:
             shifts.setdefault(turn.slot, set()).add(turn.shift)
-    yield from (f"{slot} has shifts {sorted(found)} on different lanes" for slot, found in shifts.items() if len(found) > 1)
-    yield from (f"{slot} has shift {min(found)}; at least 0" for slot, found in shifts.items() if min(found) < 0)
+    yield from (
+        f"{slot} has shifts {sorted(found)} on different lanes"
+        for slot, found in shifts.items()
+        if len(found) > 1
+    )
+    yield from (
+        f"{slot} has shift {min(found)}; at least 0" for slot, found in shifts.items() if min(found) < 0
+    )
 
 
 def shifts_respect_arcs(plan: Plan, lowered: Lowered) -> Iterator[str]:
@@ -136,7 +150,9 @@ def shifts_respect_arcs(plan: Plan, lowered: Lowered) -> Iterator[str]:
 def order_cannot_deadlock(plan: Plan, lowered: Lowered) -> Iterator[str]:
     cycle = find_cycle(plan, lowered)
     if cycle:
-        yield "these wait for each other in one period: " + " → ".join(str(slot) for slot in (*cycle, cycle[0]))
+        yield "these wait for each other in one period: " + " → ".join(
+            str(slot) for slot in (*cycle, cycle[0])
+        )
 
 
 STATIC_RULES: tuple[StaticRule, ...] = (

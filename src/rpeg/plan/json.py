@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +36,14 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
     }
 
 
-def plan_from_json(value: dict[str, Any]) -> Plan:
+def plan_from_json(value: Mapping[str, Any]) -> Plan:
     """Raises PlanError where the value is not a plan of this schema."""
-    if not isinstance(value, dict) or "schema" not in value:
+    if "schema" not in value:
         raise PlanError("this is not a plan: it has no 'schema'")
     if value["schema"] != SCHEMA:
-        raise PlanError(f"the plan has schema {value['schema']}; this version reads {SCHEMA}. Make it anew: rpeg plan")
+        raise PlanError(
+            f"the plan has schema {value['schema']}; this version reads {SCHEMA}. Make it anew: rpeg plan"
+        )
     try:
         return Plan(
             parse("\n".join(value["graph"])),
@@ -61,11 +64,14 @@ def write_plan(plan: Plan, path: Path) -> None:
 def read_plan(path: Path) -> Plan:
     """Raises PlanError where the file is missing or is not a plan."""
     try:
-        return plan_from_json(json.loads(path.read_text()))
+        value = json.loads(path.read_text())
     except OSError as error:
         raise PlanError(f"cannot read the plan {path}: {error.strerror}") from None
     except json.JSONDecodeError as error:
         raise PlanError(f"{path} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise PlanError(f"{path} holds no plan: a plan is a JSON object")
+    return plan_from_json(value)
 
 
 def digest(plan: Plan) -> str:
@@ -75,7 +81,11 @@ def digest(plan: Plan) -> str:
 
 
 def _assignment_to_json(a: Assignment) -> dict[str, Any]:
-    block = {"devices": list(a.block.ids)} if isinstance(a.block, Devices) else {"host": a.block.node, "slots": a.block.slots}
+    block = (
+        {"devices": list(a.block.ids)}
+        if isinstance(a.block, Devices)
+        else {"host": a.block.node, "slots": a.block.slots}
+    )
     p = a.parallelism
     return {
         "stage": a.stage,

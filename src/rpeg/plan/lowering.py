@@ -166,7 +166,9 @@ def _base_parts(graph: Graph, by_stage: Mapping[str, Assignment], workload: Work
         chunks = {edge.chunk for edge in graph.out_of(stage.name) if edge.chunk is not None}
         units = {chunk.unit for chunk in chunks}
         if len(units) > 1:
-            raise PlanError(f"stage {stage.name} streams in {' and '.join(sorted(units))} at once; choose one unit")
+            raise PlanError(
+                f"stage {stage.name} streams in {' and '.join(sorted(units))} at once; choose one unit"
+            )
         replicas = by_stage[stage.name].replicas(stage.kind)
         streams = []
         for replica in range(replicas):
@@ -177,7 +179,9 @@ def _base_parts(graph: Graph, by_stage: Mapping[str, Assignment], workload: Work
                 count = gcd(*(chunk.count for chunk in chunks))
                 size = count * _samples_per_unit(units.copy().pop(), workload)
             starts = range(0, samples, size) if samples else range(0)
-            streams.append([BasePart(stage.name, replica, i, min(size, samples - s)) for i, s in enumerate(starts)])
+            streams.append(
+                [BasePart(stage.name, replica, i, min(size, samples - s)) for i, s in enumerate(starts)]
+            )
         # Replicas advance together, so parts merge by their place in the stream.
         yield from sorted((p for s in streams for p in s), key=lambda p: (p.position, p.replica))
 
@@ -199,7 +203,10 @@ def _covers(
 ) -> dict[tuple[int, int], tuple[tuple[int, ...], tuple[int, int]]]:
     """(part, replica) → (base parts, share)."""
     if stage.kind is Kind.GENERATE:
-        own = {r: tuple(i for i, p in enumerate(parts) if (p.stage, p.replica) == (stage.name, r)) for r in range(replicas)}
+        own = {
+            r: tuple(i for i, p in enumerate(parts) if (p.stage, p.replica) == (stage.name, r))
+            for r in range(replicas)
+        }
         return {(0, r): (own[r], (r, replicas)) for r in own}
     chunks = [edge.chunk for edge in graph.data_into(stage.name)]
     everything = tuple(range(len(parts))) if chunks else ()

@@ -1,1 +1,21 @@
 """The pure scheduler that the simulator and the runtime both drive."""
+
+from rpeg.schedule.messages import Cancel, Command, Event, Failed, Finished, Launch, Produced, SyncWeights
+from rpeg.schedule.order import list_order
+from rpeg.schedule.scheduler import Scheduler, source_step
+from rpeg.schedule.share import share
+
+__all__ = [
+    "Cancel",
+    "Command",
+    "Event",
+    "Failed",
+    "Finished",
+    "Launch",
+    "Produced",
+    "Scheduler",
+    "SyncWeights",
+    "list_order",
+    "share",
+    "source_step",
+]

@@ -1,0 +1,69 @@
+"""Events that go into the scheduler and commands that come out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rpeg.plan import Item
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """A base part has left a generator: these samples, with their response lengths in tokens."""
+
+    item: Item
+    part: int
+    ids: tuple[int, ...]
+    lengths: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """An item has ended on all its lanes."""
+
+    item: Item
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An item cannot be completed."""
+
+    item: Item
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Run a stage's item now on these lanes.
+
+    parts: the base parts that it covers. ids: its samples, for items that take any.
+    versions: of each trainable model that it reads.
+    """
+
+    item: Item
+    lanes: tuple[str, ...]
+    parts: tuple[int, ...] = ()
+    ids: tuple[int, ...] = ()
+    versions: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SyncWeights:
+    """Load this version of a model into the copy that these lanes hold."""
+
+    item: Item
+    lanes: tuple[str, ...]
+    model: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Give up: an item failed, nothing further is launched; what runs is let end or ended."""
+
+    running: tuple[Item, ...] = field(default=())
+    reason: str = ""
+
+
+Event = Produced | Finished | Failed
+Command = Launch | SyncWeights | Cancel

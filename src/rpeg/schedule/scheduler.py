@@ -1,0 +1,248 @@
+"""The scheduler: events in, commands out.
+
+A pure state machine without clock, threads, randomness or I/O; the simulator and the runtime drive the same one.
+Each lane runs its items in the plan's order and is never overtaken; an item starts when it is next on all its lanes
+and everything that it waits for has happened. What has happened is known from events alone, never from predictions.
+
+    scheduler = Scheduler(plan, steps=10)
+    commands = scheduler.start()
+    while not scheduler.done:
+        commands = scheduler.on(next_event())
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from rpeg.errors import RunError
+from rpeg.ir import Freshness, Kind
+from rpeg.plan import Arc, Item, ItemKind, Lowered, Plan, Task, lower, prompts_of_replica
+from rpeg.schedule.messages import Cancel, Command, Event, Failed, Finished, Launch, Produced, SyncWeights
+from rpeg.schedule.share import share
+
+
+class Scheduler:
+    """Decides what starts next.
+
+    steps: run steps first_step … steps - 1, and observers (evaluation) once more at `steps`.
+    first_step: where a resumed run goes on; everything before it counts as done and each trained model has version
+    `first_step` everywhere.
+    """
+
+    def __init__(self, plan: Plan, steps: int, first_step: int = 0) -> None:
+        self.plan, self.steps, self.first_step = plan, steps, first_step
+        self.lowered: Lowered = lower(plan.graph, plan.assignments, plan.workload)
+        self._every = {slot: task.every for slot, task in self.lowered.tasks.items()}
+        self._lanes = {
+            lane.name: _items_of(plan, self.lowered, lane.name, first_step, steps) for lane in plan.order
+        }
+        self._heads: dict[str, Item | None] = {name: next(items, None) for name, items in self._lanes.items()}
+        self._finished: set[Item] = set()
+        self._produced: dict[tuple[Item, int], tuple[tuple[int, ...], tuple[int, ...]]] = {}
+        self._running: dict[Item, Task] = {}
+        self._published = {m.name: first_step for m in plan.graph.models if m.trainable}
+        self._held: dict[tuple[str, int], int] = {}
+        self._trained = {s.name: s.models for s in plan.graph.stages if s.kind is Kind.TRAIN}
+        self._failed: Failed | None = None
+        # (source, part) → items next on a lane that were held back by it: an event looks at no one else.
+        self._held_back: dict[tuple[Item, int | None], set[Item]] = {}
+        self._copies = {copy.name: copy for copy in self.lowered.copies}
+        self._transfers = Counter(s.name for s in self.lowered.tasks if s.kind is ItemKind.TRANSFER)
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing runs and nothing is left to run."""
+        return not self._running and (
+            self._failed is not None or all(h is None for h in self._heads.values())
+        )
+
+    @property
+    def running(self) -> tuple[Item, ...]:
+        return tuple(self._running)
+
+    @property
+    def published(self) -> Mapping[str, int]:
+        """The newest version of each trainable model."""
+        return dict(self._published)
+
+    def start(self) -> tuple[Command, ...]:
+        return self._launch(head for head in self._heads.values() if head is not None)
+
+    def on(self, event: Event) -> tuple[Command, ...]:
+        """What may start because of `event`. Raises RunError for an event that cannot be."""
+        task = self._running.get(event.item)
+        if task is None:
+            raise RunError(f"{type(event).__name__} for {event.item}, which is not running")
+        if isinstance(event, Failed):
+            del self._running[event.item]
+            self._failed = self._failed or event
+            return (Cancel(self.running, f"{event.item}: {event.error}"),)
+        if isinstance(event, Produced):
+            self._on_produced(event, task)
+            return self._launch(self._held_back.pop((event.item, event.part), ()))
+        freed = self._on_finished(event, task)
+        return self._launch((*freed, *self._held_back.pop((event.item, None), ())))
+
+    def waiting(self) -> tuple[tuple[Item, str], ...]:
+        """(item next on a lane, what it waits for): who waits for whom, for a report of a hang."""
+        found: dict[Item, str] = {}
+        for lane, head in self._heads.items():
+            if head is None or head in self._running:
+                continue
+            missing = [str(arc.src.at(s)) for arc, s in self._sources(head) if not self._happened(arc, s)]
+            busy = [str(i) for i, task in self._running.items() if lane in task.lanes]
+            found[head] = "; ".join(missing) or f"lane {lane}: {', '.join(busy) or 'another lane'}"
+        return tuple(found.items())
+
+    def ids_of(self, parts: tuple[int, ...], step: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """(ids, lengths) of the samples that these base parts hold at a step."""
+        ids: list[int] = []
+        lengths: list[int] = []
+        for part in parts:
+            base = self.lowered.parts[part]
+            got = self._produced[Item(ItemKind.RUN, base.stage, step, 0, base.replica), part]
+            ids += got[0]
+            lengths += got[1]
+        return tuple(ids), tuple(lengths)
+
+    def _on_produced(self, event: Produced, task: Task) -> None:
+        key = (event.item, event.part)
+        if event.part not in task.covers or key in self._produced:
+            raise RunError(f"{event.item} produced part {event.part}, which it does not owe")
+        expected = self.lowered.parts[event.part].samples
+        if len(event.ids) != expected or len(set(event.ids)) != expected:
+            raise RunError(
+                f"{event.item} produced {len(set(event.ids))} samples in part {event.part} of {expected}"
+            )
+        self._produced[key] = (event.ids, event.lengths)
+
+    def _on_finished(self, event: Finished, task: Task) -> tuple[Item, ...]:
+        """Records the end; returns what is now next on the lanes that it held."""
+        if event.item.kind is ItemKind.RUN:
+            self._check_all_produced(event.item, task)
+            for model in self._trained.get(event.item.name, ()):
+                self._published[model] = event.item.step + 1
+        del self._running[event.item]
+        self._finished.add(event.item)
+        for lane in task.lanes:
+            self._heads[lane] = next(self._lanes[lane], None)
+        self._forget(event.item.step)
+        return tuple(head for lane in task.lanes if (head := self._heads[lane]) is not None)
+
+    def _check_all_produced(self, item: Item, task: Task) -> None:
+        if self.plan.graph.stage(item.name).kind is not Kind.GENERATE:
+            return
+        owed = [part for part in task.covers if (item, part) not in self._produced]
+        if owed:
+            raise RunError(f"{item} finished and still owes the parts {owed}")
+
+    def _forget(self, step: int) -> None:
+        """Drops what no later item can ask for, so that a long run's state stays bounded."""
+        if step % 16:
+            return
+        oldest = min((h.step for h in self._heads.values() if h is not None), default=step)
+        reach = (
+            2 + max((a.delay for a in self.lowered.arcs), default=0) + max(self._every.values(), default=1)
+        )
+        limit = oldest - reach
+        self._finished = {i for i in self._finished if i.step >= limit}
+        self._produced = {key: got for key, got in self._produced.items() if key[0].step >= limit}
+
+    def _launch(self, candidates: Iterable[Item]) -> tuple[Command, ...]:
+        if self._failed is not None:
+            return ()
+        commands: list[Command] = []
+        for item in dict.fromkeys(candidates):
+            task = self.lowered.tasks[item.slot]
+            if item in self._running or any(self._heads[lane] != item for lane in task.lanes):
+                continue
+            missing = self._missing(item)
+            if missing is not None:
+                self._held_back.setdefault(missing, set()).add(item)
+            else:
+                self._running[item] = task
+                commands.append(self._command(item, task))
+        return tuple(commands)
+
+    def _missing(self, item: Item) -> tuple[Item, int | None] | None:
+        """One thing that an item still waits for; it is looked at again when that has happened."""
+        return next(((a.src.at(s), a.part) for a, s in self._sources(item) if not self._happened(a, s)), None)
+
+    def _sources(self, item: Item) -> Iterator[tuple[Arc, int]]:
+        """The arcs into an item with the step of their source; those from before the run are left out."""
+        for arc in self.lowered.arcs_into[item.slot]:
+            step = source_step(self.lowered.tasks[arc.src], item.step - arc.delay, self.steps)
+            if step is not None and step >= self.first_step:
+                yield arc, step
+
+    def _happened(self, arc: Arc, step: int) -> bool:
+        source = arc.src.at(step)
+        return source in self._finished if arc.part is None else (source, arc.part) in self._produced
+
+    def _command(self, item: Item, task: Task) -> Command:
+        if item.kind is ItemKind.TRANSFER:
+            return self._sync(item, task)
+        ids: tuple[int, ...] = ()
+        if self.plan.graph.stage(item.name).kind is Kind.GENERATE:
+            ids = self._ids_to_generate(item, task)
+        elif task.covers:
+            ids, lengths = self.ids_of(task.covers, item.step)
+            if task.share[1] > 1:
+                ids = share(ids, lengths, task.share[1])[task.share[0]]
+        return Launch(item, task.lanes, task.covers, ids, self._versions(item))
+
+    def _ids_to_generate(self, item: Item, task: Task) -> tuple[int, ...]:
+        w = self.plan.workload
+        prompts = prompts_of_replica(w.prompts, *task.share)
+        first = item.step * w.prompts * w.samples_per_prompt
+        if not task.covers:  # an observer answers held-out prompts of its own
+            return ()
+        return tuple(
+            first + i
+            for i in range(prompts.start * w.samples_per_prompt, prompts.stop * w.samples_per_prompt)
+        )
+
+    def _sync(self, item: Item, task: Task) -> SyncWeights:
+        copy = self._copies[item.name]
+        bound = max(0, item.step + 1 - copy.delay, self.first_step)
+        newest = min(self._published[copy.model], max(item.step, self.first_step))
+        version = bound if copy.freshness is Freshness.EXACT else newest
+        self._held[item.name, item.replica] = version
+        return SyncWeights(item, task.lanes, copy.model, version)
+
+    def _versions(self, item: Item) -> tuple[tuple[str, int], ...]:
+        found: list[tuple[str, int]] = []
+        for model in self.plan.graph.stage(item.name).models:
+            if model not in self._published:
+                continue
+            copy = self.lowered.copy_for(item.name, model)
+            if copy is None:
+                found.append((model, self._published[model]))
+            else:
+                replica = item.replica if self._transfers[copy.name] > 1 else 0
+                found.append((model, self._held.get((copy.name, replica), self.first_step)))
+        return tuple(found)
+
+
+def source_step(task: Task, step: int, steps: int) -> int | None:
+    """The step of a source's last firing at or before `step`; None where there was none.
+
+    A stage that fires every n steps carries its state over in between.
+    """
+    if step >= steps and not task.fires(step, steps):
+        step = steps - 1
+    if step < steps:
+        step -= step % task.every
+    return step if step >= task.first_step else None
+
+
+def _items_of(plan: Plan, lowered: Lowered, lane: str, first_step: int, steps: int) -> Iterator[Item]:
+    """The items of a lane in its order, period after period."""
+    turns = next(order.turns for order in plan.order if order.name == lane)
+    last_shift = max((turn.shift for turn in turns), default=0)
+    for period in range(first_step, steps + 1 + last_shift):
+        for turn in turns:
+            step = period - turn.shift
+            if step >= first_step and lowered.tasks[turn.slot].fires(step, steps):
+                yield turn.slot.at(step)
