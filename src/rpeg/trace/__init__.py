@@ -1,1 +1,29 @@
 """What happened: spans and events, of a simulated or a real run alike."""
+
+from rpeg.trace.entry import Entry, What
+from rpeg.trace.files import (
+    JsonLines,
+    begin_stretch,
+    driver_file,
+    end_stretch,
+    read_traces,
+    span_file,
+    write_trace,
+)
+from rpeg.trace.span import Span
+from rpeg.trace.trace import Source, Trace
+
+__all__ = [
+    "Entry",
+    "JsonLines",
+    "Source",
+    "Span",
+    "Trace",
+    "What",
+    "begin_stretch",
+    "driver_file",
+    "end_stretch",
+    "read_traces",
+    "span_file",
+    "write_trace",
+]

@@ -1,0 +1,147 @@
+"""Traces on disk.
+
+    RUN/plan.json
+    RUN/trace-1/header.json        steps, first step, source
+    RUN/trace-1/driver.jsonl       one `Entry` a line
+    RUN/trace-1/spans-WORKER.jsonl one `Span` a line
+    RUN/trace-2/…                  after a resume
+
+Every line is written when what it tells has happened, and a torn last line is dropped when read: a crash loses nothing
+that was known before it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from rpeg.errors import InputError
+from rpeg.plan import read_plan, write_plan
+from rpeg.trace.entry import Entry
+from rpeg.trace.span import Span
+from rpeg.trace.trace import Source, Trace
+
+SCHEMA = 1
+
+
+class JsonLines:
+    """A file to which JSON objects are appended, one a line, each line flushed whole."""
+
+    def __init__(self, path: Path) -> None:
+        self._file: IO[str] = path.open("a", encoding="utf-8")
+
+    def write(self, value: dict[str, Any]) -> None:
+        self._file.write(json.dumps(value, separators=(",", ":")) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> JsonLines:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def begin_stretch(run: Path, source: Source, steps: int, first_step: int) -> Path:
+    """A new `trace-N` directory in a run's directory, with its header."""
+    number = 1 + max((_number(path) for path in run.glob("trace-*")), default=0)
+    directory = run / f"trace-{number}"
+    directory.mkdir(parents=True)
+    header = {"schema": SCHEMA, "source": source, "steps": steps, "first_step": first_step, "complete": False}
+    (directory / "header.json").write_text(json.dumps(header) + "\n")
+    return directory
+
+
+def end_stretch(directory: Path) -> None:
+    """Marks a stretch as complete: the run reached its last step."""
+    header = json.loads((directory / "header.json").read_text())
+    (directory / "header.json").write_text(json.dumps({**header, "complete": True}) + "\n")
+
+
+def span_file(directory: Path, worker: str) -> Path:
+    return directory / f"spans-{worker}.jsonl"
+
+
+def driver_file(directory: Path) -> Path:
+    return directory / "driver.jsonl"
+
+
+def write_trace(trace: Trace, run: Path) -> Path:
+    """Writes a whole trace, with its plan, into a run's directory; returns the stretch's directory."""
+    run.mkdir(parents=True, exist_ok=True)
+    write_plan(trace.plan, run / "plan.json")
+    directory = begin_stretch(run, trace.source, trace.steps, trace.first_step)
+    with JsonLines(driver_file(directory)) as lines:
+        for entry in trace.entries:
+            lines.write(entry.to_json())
+    for worker in dict.fromkeys(span.worker for span in trace.spans):
+        with JsonLines(span_file(directory, worker)) as lines:
+            for span in trace.spans:
+                if span.worker == worker:
+                    lines.write(span.to_json())
+    if trace.complete:
+        end_stretch(directory)
+    return directory
+
+
+def read_traces(path: Path) -> tuple[Trace, ...]:
+    """All stretches of a run's directory in order, or the one stretch that `path` is.
+
+    Raises InputError where there is none or a line in the middle cannot be read.
+    """
+    if not path.exists():
+        raise InputError(f"{path} does not exist")
+    if (path / "header.json").exists():
+        return (_read_stretch(path, path.parent / "plan.json"),)
+    stretches = sorted((p for p in path.glob("trace-*") if (p / "header.json").exists()), key=_number)
+    if not stretches:
+        raise InputError(
+            f"{path} holds no trace: expected a run's directory with trace-1, or such a directory itself"
+        )
+    return tuple(_read_stretch(stretch, path / "plan.json") for stretch in stretches)
+
+
+def _read_stretch(directory: Path, plan_path: Path) -> Trace:
+    try:
+        header = json.loads((directory / "header.json").read_text())
+        if header["schema"] != SCHEMA:
+            raise InputError(f"{directory} has trace schema {header['schema']}; this version reads {SCHEMA}")
+        entries = tuple(Entry.from_json(value) for value in _lines(driver_file(directory)))
+        spans = tuple(
+            Span.from_json(value)
+            for path in sorted(directory.glob("spans-*.jsonl"))
+            for value in _lines(path)
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{directory} is not a trace: {type(error).__name__}: {error}") from None
+    plan = read_plan(plan_path)
+    return Trace(
+        plan, header["source"], header["steps"], header["first_step"], entries, spans, header["complete"]
+    )
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    if not path.exists():
+        return
+    lines = path.read_text(encoding="utf-8").split("\n")
+    for number, line in enumerate(lines, 1):
+        if not line:
+            continue
+        try:
+            yield json.loads(line)
+        except json.JSONDecodeError:
+            if number == len(lines):  # torn by a crash while it was written
+                return
+            raise InputError(f"{path}:{number} is not JSON") from None
+
+
+def _number(path: Path) -> int:
+    tail = path.name.rpartition("-")[2]
+    return int(tail) if tail.isdigit() else 0

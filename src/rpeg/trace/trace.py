@@ -1,0 +1,29 @@
+"""A trace: a plan, and what happened when it was simulated or run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rpeg.plan import Plan
+from rpeg.trace.entry import Entry
+from rpeg.trace.span import Span
+
+Source = Literal["simulated", "real"]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One stretch of a run: steps first_step … steps - 1, without interruption.
+
+    entries: the driver's log by `seq`. spans: the workers', in each worker's order.
+    complete: whether the run reached its end; a stretch that was cut short proves what it contains.
+    """
+
+    plan: Plan
+    source: Source
+    steps: int
+    first_step: int
+    entries: tuple[Entry, ...]
+    spans: tuple[Span, ...]
+    complete: bool = True
