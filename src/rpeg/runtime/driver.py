@@ -1,0 +1,278 @@
+"""The driver: a thin asyncio shell round the scheduler.
+
+Commands become calls of workers, what workers answer becomes events, and both are written down with one sequence of
+numbers. When something starts is decided by the scheduler from what has happened; no time is ever predicted here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from rpeg.errors import RpegError, RunError
+from rpeg.plan import Item, ItemKind, Plan
+from rpeg.runtime.batches import Batches
+from rpeg.runtime.record import StepRecord, Tally
+from rpeg.runtime.run_directory import Checkpoint, RunDirectory
+from rpeg.runtime.work import Done, Part, Work
+from rpeg.schedule import Cancel, Command, Event, Failed, Finished, Launch, Produced, Scheduler, SyncWeights
+from rpeg.trace import Entry, JsonLines, What, driver_file
+
+
+class Handle(Protocol):
+    """How the driver reaches one worker."""
+
+    def run(self, work: Work, references: list[Any]) -> AsyncIterator[Part | Done]: ...
+
+    def receive(self, work: Work, reference: Any) -> AsyncIterator[Part | Done]: ...
+
+
+class Watcher(Protocol):
+    """Whoever wants to see a run as it goes: a live view, or nobody."""
+
+    def on_entry(self, entry: Entry) -> None: ...
+
+    def on_step(self, record: StepRecord) -> None: ...
+
+    def on_evaluation(self, step: int, accuracy: float) -> None: ...
+
+    def on_checkpoint(self, checkpoint: Checkpoint) -> None: ...
+
+
+@dataclass
+class Checkpoints:
+    """When to write one. every: 0 for only the last."""
+
+    directory: RunDirectory
+    every: int
+    keep: int
+    seed: int
+    requested: set[int] = field(default_factory=set)
+
+    def wanted(self, steps: int, last: int) -> bool:
+        return steps == last or steps in self.requested or (self.every > 0 and steps % self.every == 0)
+
+
+class Driver:
+    """Runs a plan's steps on workers.
+
+    handles: by lane. broadcasts: references to the weights that the run begins with, by model.
+    stall_seconds: without any event for so long, the run is given up and the report says who waits for whom.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        steps: int,
+        first_step: int,
+        handles: Mapping[str, Handle],
+        broadcasts: Mapping[str, Any],
+        trace: Path,
+        checkpoints: Checkpoints,
+        watcher: Watcher,
+        stall_seconds: float,
+    ) -> None:
+        self.plan, self.steps, self.first_step = plan, steps, first_step
+        self.scheduler = Scheduler(plan, steps, first_step)
+        self.handles, self.watcher, self.checkpoints = handles, watcher, checkpoints
+        self.stall_seconds = stall_seconds
+        self.batches = Batches(plan.graph, self.scheduler.lowered)
+        self.records: list[StepRecord] = []
+        self.evaluations: dict[int, float] = {}
+        self._broadcasts = {(model, first_step): reference for model, reference in broadcasts.items()}
+        self._log = JsonLines(driver_file(trace))
+        self._seq = 0
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._tallies: dict[int, Tally] = {}
+        self._open: dict[int, int] = {}
+        self._training: dict[int, int] = {}
+        self._trainers = [s.name for s in plan.graph.stages if plan.graph.trainer(next(iter(s.models), "")) is s]
+        self._step_ended = time.monotonic()
+        self._stop_after: int | None = None
+        self._observed: dict[int, int] = {}
+
+    @property
+    def stopped_early(self) -> bool:
+        return self._stop_after is not None and self._stop_after < self.steps
+
+    def request_stop(self) -> int:
+        """Stops after the first step whose training has not begun, with a checkpoint; says after how many steps."""
+        if self._stop_after is None:
+            begun = max(self._training, default=self.first_step - 1)
+            self._stop_after = min(self.steps, begun + 2)
+            self.checkpoints.requested.add(self._stop_after)
+        return self._stop_after
+
+    async def run(self) -> None:
+        """Until the last step's end, or a requested stop. Raises RunError where an item fails or nothing moves."""
+        try:
+            self._obey(self.scheduler.start())
+            while not self.scheduler.done and not self._may_stop():
+                event = await self._next_event()
+                self._write(_event_entry(event))
+                commands = self.scheduler.on(event)
+                if isinstance(event, Finished):
+                    self._on_finished(event.item)
+                self._obey(commands)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            self._log.close()
+
+    def _may_stop(self) -> bool:
+        return self._stop_after is not None and len(self.records) >= self._stop_after - self.first_step
+
+    async def _next_event(self) -> Event:
+        try:
+            return await asyncio.wait_for(self._events.get(), self.stall_seconds)
+        except TimeoutError:
+            raise RunError(f"nothing has happened for {self.stall_seconds:g} s.\n{self.who_waits()}") from None
+
+    def who_waits(self) -> str:
+        """What runs and what waits for what, one a line."""
+        running = [f"  running: {item}" for item in self.scheduler.running]
+        waiting = [f"  waiting: {item} for {what}" for item, what in self.scheduler.waiting()]
+        return "\n".join(running + waiting)
+
+    # Commands
+
+    def _obey(self, commands: Iterable[Command]) -> None:
+        for command in commands:
+            if isinstance(command, Cancel):
+                raise RunError(command.reason)
+            entry = self._write(_command_entry(command))
+            self._open[command.item.step] = self._open.get(command.item.step, 0) + 1
+            if isinstance(command, SyncWeights):
+                calls = self._transfer_calls(command, entry.seq)
+            else:
+                calls = self._run_calls(command, entry.seq)
+            self._spawn(self._item(command.item, calls))
+
+    def _run_calls(self, command: Launch, seq: int) -> list[AsyncIterator[Part | Done]]:
+        item = command.item
+        names, references = self.batches.inputs_of(item)
+        sizes = self.scheduler.lowered.parts
+        work = Work(
+            item,
+            seq,
+            tuple((part, sizes[part].samples) for part in command.parts),
+            command.ids,
+            tuple(names),
+            command.versions,
+        )
+        if item.name in self._trainers:
+            self._training[item.step] = self._training.get(item.step, 0)
+            if self.checkpoints.wanted(item.step + 1, self.steps):
+                work = replace(work, save=self.checkpoints.directory.begin_checkpoint(item.step + 1))
+        return [self.handles[lane].run(work, references) for lane in command.lanes]
+
+    def _transfer_calls(self, command: SyncWeights, seq: int) -> list[AsyncIterator[Part | Done]]:
+        work = Work(command.item, seq, versions=((command.model, command.version),))
+        reference = self._broadcasts[command.model, command.version]
+        return [self.handles[lane].receive(work, reference) for lane in command.lanes]
+
+    async def _item(self, item: Item, calls: list[AsyncIterator[Part | Done]]) -> None:
+        """Follows an item on all its lanes; it has finished when all have."""
+        try:
+            await asyncio.gather(*(self._follow(item, call) for call in calls))
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a worker dies of is an event
+            await self._events.put(Failed(item, error_text(error)))
+        else:
+            await self._events.put(Finished(item))
+
+    async def _follow(self, item: Item, call: AsyncIterator[Part | Done]) -> None:
+        async for answer in call:
+            if isinstance(answer, Part):
+                self.batches.add_part(item, answer.part, answer.batch)
+                await self._events.put(Produced(item, answer.part, answer.ids, answer.lengths))
+                continue
+            if answer.batch is not None:
+                self.batches.add(item, answer.batch)
+            for model, reference in answer.published.items():
+                self._broadcasts[model, item.step + 1] = reference
+            self._tallies.setdefault(item.step, Tally()).add(answer.metrics)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # Events
+
+    def _on_finished(self, item: Item) -> None:
+        step = item.step
+        if item.kind is ItemKind.RUN and item.name in self._trainers:
+            self._training[step] += 1
+            if self._training[step] == len(self._trainers):
+                self._on_step(step)
+        if item.kind is ItemKind.RUN and item.name in self.plan.graph.observers():
+            accuracy = self._tallies[step].accuracy()
+            replicas = len(self.scheduler.lowered.tasks_of(item.name))
+            self._observed[step] = self._observed.get(step, 0) + 1
+            if accuracy is not None and self._observed[step] == replicas:
+                self.evaluations[step] = accuracy
+                self.watcher.on_evaluation(step, accuracy)
+
+    def _on_step(self, step: int) -> None:
+        """Every trained model has its new version."""
+        now = time.monotonic()
+        versions = {model.name: step + 1 for model in self.plan.graph.models if model.trainable}
+        record = self._tallies[step].record(step, now - self._step_ended, versions)
+        self._step_ended = now
+        self.records.append(record)
+        self.watcher.on_step(record)
+        if self.checkpoints.wanted(step + 1, self.steps):
+            c = self.checkpoints
+            self.watcher.on_checkpoint(c.directory.commit_checkpoint(step + 1, c.seed, c.keep))
+        reach = 1 + max((copy.delay for copy in self.scheduler.lowered.copies), default=1)
+        self._broadcasts = {k: v for k, v in self._broadcasts.items() if k[1] > step - reach}
+        self.batches.forget(step - 1)
+        self._tallies.pop(step - reach - 1, None)
+
+    def _write(self, make: Callable[[int, float], Entry]) -> Entry:
+        entry = make(self._seq, time.monotonic())
+        self._seq += 1
+        self._log.write(entry.to_json())
+        self.watcher.on_entry(entry)
+        return entry
+
+
+def _command_entry(command: Launch | SyncWeights) -> Callable[[int, float], Entry]:
+    if isinstance(command, SyncWeights):
+        versions = {command.model: command.version}
+        return lambda seq, now: Entry(seq, now, What.SYNC, command.item, command.lanes, versions=versions)
+    return lambda seq, now: Entry(
+        seq,
+        now,
+        What.LAUNCH,
+        command.item,
+        command.lanes,
+        parts=command.parts,
+        ids=command.ids,
+        versions=dict(command.versions),
+    )
+
+
+def _event_entry(event: Event) -> Callable[[int, float], Entry]:
+    if isinstance(event, Produced):
+        return lambda seq, now: Entry(seq, now, What.PRODUCED, event.item, part=event.part, ids=event.ids)
+    if isinstance(event, Failed):
+        return lambda seq, now: Entry(seq, now, What.FAILED, event.item, error=event.error)
+    return lambda seq, now: Entry(seq, now, What.FINISHED, event.item)
+
+
+def error_text(error: BaseException) -> str:
+    """The innermost cause in one line, with its type where it is not one of ours."""
+    cause: BaseException = error
+    while (inner := getattr(cause, "cause", None)) is not None and isinstance(inner, BaseException):
+        cause = inner
+    text = str(cause).strip() or type(cause).__name__
+    return text if isinstance(cause, RpegError) else f"{type(cause).__name__}: {text.splitlines()[-1]}"

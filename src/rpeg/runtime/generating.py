@@ -1,0 +1,81 @@
+"""A generator's item: responses leave in base parts as they complete."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from rpeg.backends.generation import Request, Response, Sampling
+from rpeg.backends.samples import Samples
+from rpeg.ir import Graph, Unit
+from rpeg.job import Job
+from rpeg.workload import Workload
+
+
+def sampling_of(job: Job, stop_token_ids: tuple[int, ...], *, greedy: bool = False) -> Sampling:
+    """The job's sampling section; greedy for evaluation."""
+    s = job.sampling
+    return Sampling(
+        temperature=s.temperature,
+        top_p=s.top_p,
+        top_k=s.top_k,
+        max_new_tokens=job.lengths.max_response,
+        stop_token_ids=stop_token_ids,
+        greedy=greedy,
+    )
+
+
+def requests_of(prompts: Samples, ids: Sequence[int], workload: Workload) -> list[Request]:
+    """One request a sample; `prompts` holds the step's samples without responses."""
+    mine = prompts.take(ids)
+    assert mine.prompts is not None and mine.prompt_lengths is not None
+    requests, start = [], 0
+    for sample_id, length in zip(mine.ids.tolist(), mine.prompt_lengths.tolist(), strict=True):
+        tokens = tuple(mine.prompts[start : start + length].tolist())
+        requests.append(Request(sample_id, sample_id // workload.samples_per_prompt, tokens))
+        start += length
+    return requests
+
+
+def streams_by_group(graph: Graph, stage: str) -> bool:
+    """Whether the parts of a generator hold whole groups."""
+    return any(edge.chunk is not None and edge.chunk.unit is Unit.GROUP for edge in graph.out_of(stage))
+
+
+def in_parts(
+    responses: Iterable[Response], parts: Sequence[tuple[int, int]], group_size: int
+) -> Iterator[tuple[int, list[Response]]]:
+    """(base part, its responses) as soon as each is full, in completion order.
+
+    parts: (number, samples) in the order in which they leave. group_size: responses that count as complete together;
+    1 where parts are of samples.
+    """
+    pending: dict[int, list[Response]] = {}
+    complete: list[Response] = []
+    waiting = iter(parts)
+    current = next(waiting, None)
+    for response in responses:
+        group = pending.setdefault(response.group if group_size > 1 else response.id, [])
+        group.append(response)
+        if len(group) == group_size:
+            complete += pending.pop(response.group if group_size > 1 else response.id)
+        while current is not None and len(complete) >= current[1]:
+            number, size = current
+            yield number, complete[:size]
+            complete = complete[size:]
+            current = next(waiting, None)
+    if pending or complete or current is not None:
+        raise RuntimeError(
+            f"a generator owes parts {[p for p in (current, *waiting) if p]} and is left with {len(complete)} responses "
+            f"and {len(pending)} open groups"
+        )
+
+
+def rollout_metrics(batches: Sequence[Samples]) -> dict[str, float]:
+    """Sums over what a generator's item made: samples, tokens, cut responses."""
+    finish: Counter[str] = Counter()
+    for batch in batches:
+        finish["samples"] += len(batch)
+        finish["response_tokens"] += int(batch.lengths.sum())
+        finish["truncated"] += int((batch.sample["finish"] == 0).sum())
+    return {f"sum/{name}": float(count) for name, count in finish.items()}

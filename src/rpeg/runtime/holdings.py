@@ -1,0 +1,179 @@
+"""The models that one worker holds: trainers, copies fed by transfers, and frozen ones.
+
+Which stages share memory is decided by the plan's lowering, and only carried out here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from rpeg.backends.generation import SlotEngine
+from rpeg.backends.models import PolicyModel, load_model
+from rpeg.backends.training import OptimizerConfig, Trainer
+from rpeg.ir import Kind, Stage
+from rpeg.job import Job
+from rpeg.plan import Assignment, Copy, Devices, Lowered, Plan
+from rpeg.runtime.work import Station
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
+
+
+@dataclass
+class Holding:
+    """A model in this process. version, digest: of the weights that it has now."""
+
+    model: str
+    trainer: Trainer
+    version: int
+    digest: str = ""
+
+
+class Holdings:
+    """What `station` holds for its plan.
+
+    Construction is collective over all device workers: process groups are made in the same order everywhere.
+    """
+
+    def __init__(self, station: Station, lowered: Lowered) -> None:
+        self.station, self.plan, self.job, self.lowered = station, station.plan, station.job, lowered
+        self.device = torch.device(station.device)
+        self._groups = dict(self._make_groups())
+        self._trained: dict[str, Holding] = {}
+        self._copies: dict[str, Holding] = {}
+        self._frozen: dict[tuple[object, ...], Holding] = {}
+        self._by_stage: dict[tuple[str, str], Holding] = {}
+        self._engines: dict[str, SlotEngine] = {}
+        for stage in self._mine(Kind.TRAIN):
+            for name in stage.models:
+                self._trained[name] = self._load(name, self.plan.assignment(stage.name), self._optimizer(name))
+        for stage in self._mine(Kind.GENERATE, Kind.INFERENCE):
+            for name in stage.models:
+                self._by_stage[stage.name, name] = self._held_for(stage, name)
+
+    @property
+    def trained(self) -> dict[str, Holding]:
+        """By model, those that this worker trains."""
+        return self._trained
+
+    @property
+    def copies(self) -> dict[str, Holding]:
+        """By transfer name, those that receive weights."""
+        return self._copies
+
+    def for_stage(self, stage: str, model: str) -> Holding:
+        """What a stage reads a model from."""
+        return self._by_stage.get((stage, model)) or self._trained[model]
+
+    def group(self, stage: str) -> dist.ProcessGroup | None:
+        """The process group of a stage's block; None for a single device."""
+        block = self.plan.assignment(stage).block
+        return self._groups.get(block.ids) if isinstance(block, Devices) else None
+
+    def engine(self, stage: str) -> SlotEngine:
+        """The generation engine of a stage, over the module that the stage reads: weights are never held twice."""
+        if stage not in self._engines:
+            model = self.plan.graph.stage(stage).models[0]
+            policy: PolicyModel = self.for_stage(stage, model).trainer.model
+            lengths = self.job.lengths
+            pad = policy.hf.config.pad_token_id
+            self._engines[stage] = SlotEngine(
+                policy.hf,
+                pad_token_id=pad if isinstance(pad, int) else 0,
+                slots=self.plan.assignment(stage).microbatch,
+                device=self.device,
+                max_length=lengths.max_prompt + lengths.max_response,
+            )
+        return self._engines[stage]
+
+    def drop_caches(self, holding: Holding) -> None:
+        """Frees what engines computed with older weights."""
+        for stage, engine in self._engines.items():
+            if self.for_stage(stage, holding.model) is holding:
+                engine.drop_caches()
+
+    def _mine(self, *kinds: Kind) -> Iterator[Stage]:
+        for stage in self.plan.graph.stages:
+            if stage.kind in kinds and self.station.lane in self.plan.assignment(stage.name).all_lanes():
+                yield stage
+
+    def _make_groups(self) -> Iterator[tuple[tuple[int, ...], dist.ProcessGroup]]:
+        """One group for each block of several devices; every rank makes all of them, members or not."""
+        ranks = {lane: rank for rank, lane in enumerate(self.station.lanes_by_rank)}
+        blocks = {
+            a.block.ids: a.all_lanes()
+            for a in self.plan.assignments
+            if isinstance(a.block, Devices) and len(a.block.ids) > 1
+        }
+        for ids in sorted(blocks):
+            group = dist.new_group([ranks[lane] for lane in blocks[ids]])
+            if self.station.lane in blocks[ids] and isinstance(group, dist.ProcessGroup):
+                yield ids, group
+
+    def _held_for(self, stage: Stage, model: str) -> Holding:
+        copy = self.lowered.copy_for(stage.name, model)
+        if copy is not None:
+            return self._copy(copy, stage, model)
+        if self.plan.graph.trainer(model) is not None:
+            return self._trained[model]
+        assignment = self.plan.assignment(stage.name)
+        key = (model, assignment.block, assignment.parallelism.layout)
+        if key not in self._frozen:
+            self._frozen[key] = self._load(model, assignment, None)
+        return self._frozen[key]
+
+    def _copy(self, copy: Copy, stage: Stage, model: str) -> Holding:
+        if copy.name not in self._copies:
+            self._copies[copy.name] = self._load(model, self.plan.assignment(stage.name), None)
+        return self._copies[copy.name]
+
+    def _load(self, model: str, assignment: Assignment, optimizer: OptimizerConfig | None) -> Holding:
+        source = self.job.models.source(model)
+        policy = load_model(
+            source.pretrained,
+            heads=self.plan.graph.model(model).heads,
+            dtype=DTYPES[self.job.dtype],
+            device=self.device,
+            gguf_file=source.gguf_file,
+            seed=self.job.seed,
+        )
+        sharded = assignment.parallelism.zero == 3
+        collective = sharded or optimizer is not None
+        block = assignment.block
+        group = self._groups.get(block.ids) if collective and isinstance(block, Devices) else None
+        trainer = Trainer(
+            policy,
+            group=group,
+            zero=3 if sharded else 0,
+            optimizer=optimizer,
+            recompute=assignment.recompute == "full",
+        )
+        holding = Holding(model, trainer, self.station.first_step)
+        if optimizer is not None and self.station.checkpoint is not None:
+            trainer.load_state(str(self.station.checkpoint / model))
+        return holding
+
+    def _optimizer(self, model: str) -> OptimizerConfig:
+        return optimizer_config(self.job, self.plan, model)
+
+
+def optimizer_config(job: Job, plan: Plan, model: str) -> OptimizerConfig:
+    """The job's optimizer section for one model: a critic (a model without an lm head) may have its own rate."""
+    o = job.optimizer
+    lr = o.lr if "lm" in plan.graph.model(model).heads or o.critic_lr is None else o.critic_lr
+    updates_per_step = plan.workload.minibatches * plan.workload.epochs
+    options: dict[str, Any] = {
+        "lr": lr,
+        "betas": o.betas,
+        "eps": o.eps,
+        "weight_decay": o.weight_decay,
+        "max_grad_norm": o.max_grad_norm,
+        "schedule": o.schedule,
+        "warmup_steps": o.warmup_steps * updates_per_step,
+        "total_steps": job.steps * updates_per_step,
+    }
+    return OptimizerConfig(**options)

@@ -1,0 +1,73 @@
+"""Host work: prompts, rewards and the algorithm's column operations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from rpeg import algorithms
+from rpeg.backends.data import Prompts
+from rpeg.backends.reward import Scorer
+from rpeg.backends.samples import Samples
+from rpeg.ir import Op
+from rpeg.job import Job
+from rpeg.runtime.inputs import padded_columns
+from rpeg.workload import Workload
+
+METRIC_COLUMNS = ("advantages", "returns")
+
+
+def prompt_batch(prompts: Prompts, workload: Workload, step: int) -> Samples:
+    """The step's samples before generation: ids and prompt tokens, each prompt `samples_per_prompt` times."""
+    batch = [p for p in prompts.batch(step) for _ in range(workload.samples_per_prompt)]
+    count = len(batch)
+    return Samples(
+        np.arange(count, dtype=np.int64) + step * count,
+        np.zeros(count, dtype=np.int64),
+        prompts=np.array([t for p in batch for t in p.tokens], dtype=np.int64),
+        prompt_lengths=np.array([len(p.tokens) for p in batch], dtype=np.int64),
+        responses=np.zeros(0, dtype=np.int64),
+    )
+
+
+def verify(
+    samples: Samples, prompts: Prompts, scorer: Scorer, tokenizer: Any, workload: Workload, step: int
+) -> tuple[Samples, dict[str, float]]:
+    """`rewards` of responses; and how many could not be scored."""
+    batch = prompts.batch(step)
+    first = step * workload.prompts
+    asked = [batch[sample_id // workload.samples_per_prompt - first] for sample_id in samples.ids.tolist()]
+    texts = decode(samples, tokenizer)
+    cut = samples.sample["finish"] == 0
+    report = scorer.score([p.text for p in asked], texts, [p.answer for p in asked], cut)
+    metrics = {
+        "sum/reward": float(report.scores.sum()),
+        "sum/rewarded": float(len(samples)),
+        "sum/reward_failed": float(report.failed),
+        "sum/reward_timed_out": float(report.timed_out),
+    }
+    return Samples(samples.ids, samples.lengths, sample={"rewards": report.scores}), metrics
+
+
+def decode(samples: Samples, tokenizer: Any) -> list[str]:
+    """Responses as text, without special tokens."""
+    assert samples.responses is not None
+    offsets = samples.offsets
+    rows = [samples.responses[a:b].tolist() for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
+    return [str(text) for text in tokenizer.batch_decode(rows, skip_special_tokens=True)]
+
+
+def column_ops(samples: Samples, ops: Sequence[Op], job: Job) -> tuple[Samples, dict[str, float]]:
+    """What the algorithm's column operations give, one after another, in double precision."""
+    module, hyper = algorithms.load(job.algorithm.name), job.algorithm.hyper
+    columns, mask = padded_columns(samples, torch.float64)
+    for op in ops:
+        columns.update(module.OPS[op.name](columns, mask, hyper))
+    wanted = {datum for op in ops for datum in op.gives}
+    token = {n: c[mask].numpy() for n, c in columns.items() if n in wanted and c.ndim == 2}
+    sample = {n: c.numpy() for n, c in columns.items() if n in wanted and c.ndim == 1}
+    metrics = {f"mean/{n}": float(token[n].mean()) for n in METRIC_COLUMNS if n in token and len(token[n])}
+    return Samples(samples.ids, samples.lengths, token, sample), metrics

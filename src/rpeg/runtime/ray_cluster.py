@@ -1,0 +1,84 @@
+"""Ray, which carries the workers: started here by itself on one machine, joined where an address is given."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rpeg.runtime.work import Done, Part, Station, Work
+from rpeg.runtime.worker import Worker
+
+LOOPBACK = "127.0.0.1"
+# One thread a process: a device is one core, and libraries that spawn more would take the neighbours'.
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "PYTHONWARNINGS": "ignore",
+}
+
+
+@contextmanager
+def ray_cluster(workers: int, address: str | None) -> Iterator[str]:
+    """Ray for as long as the block runs; gives the address that processes on this node are reached at.
+
+    Without `address` a private, silent Ray is started on the loopback interface and ended again.
+    """
+    os.environ.update({k: v for k, v in ENVIRONMENT.items() if k.startswith("RAY_") or address is None})
+    import ray
+
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "rpeg"}
+    if address is None:
+        options |= {
+            "num_cpus": workers,
+            "include_dashboard": False,
+            "_node_ip_address": LOOPBACK,
+            "object_store_memory": _object_store_bytes(),
+        }
+    else:
+        options |= {"address": address, "runtime_env": {"env_vars": ENVIRONMENT}}
+    ray.init(**options)
+    try:
+        yield LOOPBACK if address is None else str(ray.util.get_node_ip_address())
+    finally:
+        ray.shutdown()
+
+
+def _object_store_bytes() -> int:
+    """A tenth of the machine's memory, between 256 MiB and 8 GiB: weights and batches of a few steps."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(max(total // 10, 256 * 1024**2), 8 * 1024**3)
+
+
+class RayHandle:
+    """One worker, as the driver calls it."""
+
+    def __init__(self, station: Station) -> None:
+        import ray
+
+        gpus = 1 if station.device.startswith("cuda") else 0
+        actor = ray.remote(Worker).options(num_cpus=1, num_gpus=gpus, max_restarts=0, name=None)
+        self.station = station
+        self.actor: Any = actor.remote(station)
+
+    def run(self, work: Work, references: list[Any]) -> AsyncIterator[Part | Done]:
+        return self._answers(self.actor.run.options(num_returns="streaming").remote(work, *references))
+
+    def receive(self, work: Work, reference: Any) -> AsyncIterator[Part | Done]:
+        return self._answers(self.actor.receive.options(num_returns="streaming").remote(work, reference))
+
+    @staticmethod
+    async def _answers(stream: Any) -> AsyncIterator[Part | Done]:
+        async for reference in stream:
+            yield await reference
+
+
+async def call_all(handles: Mapping[str, RayHandle], method: str, *arguments: Any) -> dict[str, Any]:
+    """Calls a method of every worker at once; answers by lane."""
+    references = {lane: getattr(handle.actor, method).remote(*arguments) for lane, handle in handles.items()}
+    return {lane: await reference for lane, reference in references.items()}

@@ -1,0 +1,104 @@
+"""What a run leaves on disk, and where a resumed run goes on.
+
+    RUN/job.yaml                the job as it was understood
+    RUN/plan.json               the plan that it runs by
+    RUN/metrics.jsonl           one step a line
+    RUN/trace-1/                see `rpeg.trace.files`
+    RUN/checkpoint-000020/      after 20 steps: state.json, and a directory for each trained model
+    RUN/model/                  the trained actor in the Hugging Face layout
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from rpeg.errors import InputError
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """steps: how many were done when it was written."""
+
+    path: Path
+    steps: int
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """The directory of one run."""
+
+    path: Path
+
+    @property
+    def plan(self) -> Path:
+        return self.path / "plan.json"
+
+    @property
+    def job(self) -> Path:
+        return self.path / "job.yaml"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def model(self) -> Path:
+        return self.path / "model"
+
+    @property
+    def is_used(self) -> bool:
+        """Whether a run has begun here."""
+        return self.plan.exists() or any(self.path.glob("trace-*"))
+
+    def clear(self) -> None:
+        """Removes what a run left, and nothing else."""
+        for path in (self.plan, self.job, self.metrics):
+            path.unlink(missing_ok=True)
+        for directory in (*self.path.glob("trace-*"), *self.path.glob("checkpoint-*"), self.model):
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Complete checkpoints, oldest first."""
+        found = []
+        for path in sorted(self.path.glob("checkpoint-*")):
+            state = path / "state.json"
+            if path.suffix != ".partial" and state.exists():
+                value = json.loads(state.read_text())
+                if value.get("schema") != SCHEMA:
+                    raise InputError(f"{path} has checkpoint schema {value.get('schema')}; this version reads {SCHEMA}")
+                found.append(Checkpoint(path, int(value["steps"])))
+        return found
+
+    def begin_checkpoint(self, steps: int) -> Path:
+        """Where trainers write the state after `steps` steps; invisible to a resume until it is committed."""
+        path = self._partial(steps)
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def commit_checkpoint(self, steps: int, seed: int, keep: int) -> Checkpoint:
+        """Makes a written checkpoint the newest and removes all but the last `keep`."""
+        partial, final = self._partial(steps), self.path / f"checkpoint-{steps:06d}"
+        state = {"schema": SCHEMA, "steps": steps, "seed": seed}
+        (partial / "state.json").write_text(json.dumps(state) + "\n")
+        if final.exists():
+            shutil.rmtree(final)
+        partial.rename(final)
+        for old in self.checkpoints()[:-keep]:
+            shutil.rmtree(old.path)
+        return Checkpoint(final, steps)
+
+    def drop_metrics_from(self, step: int) -> None:
+        """Forgets steps that a resumed run will do again."""
+        if not self.metrics.exists():
+            return
+        lines = self.metrics.read_text().splitlines()
+        kept = [line for line in lines if line.endswith("}") and json.loads(line)["step"] < step]
+        self.metrics.write_text("".join(f"{line}\n" for line in kept))
+
+    def _partial(self, steps: int) -> Path:
+        return self.path / f"checkpoint-{steps:06d}.partial"

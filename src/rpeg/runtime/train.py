@@ -1,0 +1,257 @@
+"""`train`: a job, by a plan, from its first step or its last checkpoint to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from rpeg.errors import InputError, RunError
+from rpeg.job import Job, dump_job
+from rpeg.plan import Plan, check, device_lane, digest, read_plan, write_plan
+from rpeg.runtime.driver import Checkpoints, Driver, Watcher, error_text
+from rpeg.runtime.ray_cluster import RayHandle, call_all, ray_cluster
+from rpeg.runtime.record import StepRecord
+from rpeg.runtime.run_directory import Checkpoint, RunDirectory
+from rpeg.runtime.work import Station
+from rpeg.trace import Entry, JsonLines, begin_stretch, end_stretch
+
+DEFAULT_STALL_SECONDS = 1800.0
+
+
+class View(Watcher, Protocol):
+    """A watcher that is also told what happens before the first step."""
+
+    def on_stage(self, text: str) -> None: ...
+
+    def on_stopping(self, steps: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended. steps: done in all. evaluations: accuracy by the number of steps before it."""
+
+    directory: Path
+    trace: Path
+    first_step: int
+    steps: int
+    finished: bool
+    records: tuple[StepRecord, ...]
+    evaluations: Mapping[int, float]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Options:
+    """address: of a Ray cluster; None starts one here. resume: from the last checkpoint. overwrite: an older run."""
+
+    address: str | None = None
+    resume: bool = False
+    overwrite: bool = False
+    stall_seconds: float = DEFAULT_STALL_SECONDS
+    export: bool = True
+
+
+def prepare_directory(job: Job, plan: Plan | None, options: Options) -> tuple[RunDirectory, Plan | None, Checkpoint | None]:
+    """The run's directory, the plan to run by (None: still to be made) and the checkpoint to go on from.
+
+    Raises InputError where an older run is in the way, or there is nothing to resume.
+    """
+    run = RunDirectory(Path(job.output))
+    if not options.resume:
+        if run.is_used and not options.overwrite:
+            raise InputError(
+                f"{run.path} holds a run already. Go on with it: --resume. Begin anew: --overwrite. Or set another output."
+            )
+        return run, plan, None
+    checkpoints = run.checkpoints()
+    if not checkpoints:
+        raise InputError(f"{run.path} holds no checkpoint to resume from; begin anew with --overwrite")
+    if checkpoints[-1].steps >= job.steps:
+        raise InputError(
+            f"{run.path} has done {checkpoints[-1].steps} of {job.steps} steps: nothing is left. Raise steps to go on."
+        )
+    return run, plan or read_plan(run.plan), checkpoints[-1]
+
+
+def train(job: Job, plan: Plan, run: RunDirectory, start: Checkpoint | None, options: Options, view: View) -> Outcome:
+    """Runs the job. Raises InputError before anything starts, RunError where the run broke off."""
+    check(plan)
+    first_step = start.steps if start else 0
+    if start is None and options.overwrite:
+        run.clear()
+    run.path.mkdir(parents=True, exist_ok=True)
+    if run.plan.exists() and digest(read_plan(run.plan)) != digest(plan):
+        raise InputError(f"{run.plan} is another plan than the one given; a run keeps its plan. Begin anew: --overwrite")
+    write_plan(plan, run.plan)
+    run.job.write_text(dump_job(job))
+    run.drop_metrics_from(first_step)
+    trace = begin_stretch(run.path, "real", job.steps, first_step)
+    started = time.monotonic()
+    with JsonLines(run.metrics) as metrics:
+        recorder = _Recorder(view, metrics)
+        try:
+            driver = asyncio.run(_run(job, plan, run, start, trace, options, recorder))
+        except RunError as error:
+            raise RunError(f"{error}\n{_how_to_resume(run)}") from None
+    if not driver.stopped_early:
+        end_stretch(trace)
+    done = first_step + len(driver.records)
+    return Outcome(
+        run.path,
+        trace,
+        first_step,
+        done,
+        not driver.stopped_early,
+        tuple(driver.records),
+        dict(driver.evaluations),
+        time.monotonic() - started,
+    )
+
+
+async def _run(
+    job: Job, plan: Plan, run: RunDirectory, start: Checkpoint | None, trace: Path, options: Options, view: _Recorder
+) -> Driver:
+    lanes = sorted({lane for a in plan.assignments for lane in a.all_lanes()})
+    view.on_stage(f"starting {len(lanes)} workers")
+    with ray_cluster(len(lanes), options.address) as address:
+        handles = {s.lane: RayHandle(s) for s in stations(job, plan, lanes, address, trace, start)}
+        try:
+            devices = {lane: handle for lane, handle in handles.items() if not handle.station.is_host}
+            broadcasts = await _ready(handles, devices, view)
+            keep = Checkpoints(run, job.checkpoint.every, job.checkpoint.keep, job.seed)
+            driver = Driver(
+                plan,
+                job.steps,
+                start.steps if start else 0,
+                handles,
+                broadcasts,
+                trace,
+                keep,
+                view,
+                options.stall_seconds,
+            )
+            with _interrupts(driver, view):
+                await driver.run()
+            if options.export and not driver.stopped_early:
+                await _export(plan, run, devices, view)
+            await call_all(handles, "close")
+            return driver
+        except (RunError, InputError):
+            raise
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
+        except Exception as error:  # noqa: BLE001 - a worker that cannot start dies of anything
+            raise RunError(error_text(error)) from None
+
+
+async def _ready(handles: Mapping[str, RayHandle], devices: Mapping[str, RayHandle], view: _Recorder) -> dict[str, object]:
+    """Models loaded, groups formed, copies at the first version; references to that version by model."""
+    view.on_stage("loading models")
+    first = next(iter(devices.values()))
+    meeting_point = await first.actor.meeting_point.remote()
+    await call_all(handles, "prepare", meeting_point)
+    broadcasts: dict[str, object] = {}
+    for references in (await call_all(devices, "publish_initial")).values():
+        broadcasts.update(references)
+    await call_all(devices, "receive_initial", broadcasts)
+    view.on_stage("running")
+    return broadcasts
+
+
+async def _export(plan: Plan, run: RunDirectory, devices: Mapping[str, RayHandle], view: _Recorder) -> None:
+    """The first trained model with an lm head, as users load it elsewhere."""
+    model = next((m.name for m in plan.graph.models if m.trainable and "lm" in m.heads), None)
+    trainer = plan.graph.trainer(model) if model else None
+    if model is None or trainer is None:
+        return
+    view.on_stage("writing the trained model")
+    block = {lane: devices[lane] for lane in plan.assignment(trainer.name).all_lanes()}
+    await call_all(block, "export", model, str(run.model))
+
+
+def stations(
+    job: Job, plan: Plan, lanes: list[str], address: str, trace: Path, start: Checkpoint | None
+) -> Iterator[Station]:
+    """One for each lane that the plan uses; device workers are ranked by their device's number."""
+    used = {i for a in plan.assignments for i in getattr(a.block, "ids", ())}
+    by_rank = tuple(device_lane(i) for i in sorted(used))
+    devices = {device_lane(i): i for i in used}
+    for lane in lanes:
+        index = devices.get(lane)
+        kind = plan.cluster.device(index).kind.name if index is not None else "cpu"
+        on_cpu = kind == "cpu"
+        yield Station(
+            name=lane,
+            lane=lane,
+            rank=by_rank.index(lane) if lane in devices else None,
+            lanes_by_rank=by_rank,
+            device="cpu" if on_cpu else "cuda:0",
+            core=index % (os.cpu_count() or 1) if index is not None and on_cpu else None,
+            address=address,
+            plan=plan,
+            job=job,
+            trace=trace.resolve(),
+            first_step=start.steps if start else 0,
+            checkpoint=start.path.resolve() if start else None,
+        )
+
+
+@contextmanager
+def _interrupts(driver: Driver, view: _Recorder) -> Iterator[None]:
+    """The first Ctrl-C asks for a checkpoint and an end, the second ends at once."""
+    loop = asyncio.get_running_loop()
+    main = asyncio.current_task()
+
+    def stop() -> None:
+        if driver.stopped_early and main is not None:
+            main.cancel()
+        else:
+            view.on_stopping(driver.request_stop())
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+def _how_to_resume(run: RunDirectory) -> str:
+    checkpoints = run.checkpoints()
+    if not checkpoints:
+        return f"No checkpoint was written yet; begin anew with --overwrite. The trace is in {run.path}."
+    return f"The last checkpoint is after {checkpoints[-1].steps} steps; go on with: rpeg train --resume"
+
+
+class _Recorder:
+    """Writes every step to metrics.jsonl and passes everything on to the view."""
+
+    def __init__(self, view: View, metrics: JsonLines) -> None:
+        self._view, self._metrics = view, metrics
+
+    def on_entry(self, entry: Entry) -> None:
+        self._view.on_entry(entry)
+
+    def on_step(self, record: StepRecord) -> None:
+        self._metrics.write(record.to_json())
+        self._view.on_step(record)
+
+    def on_evaluation(self, step: int, accuracy: float) -> None:
+        self._view.on_evaluation(step, accuracy)
+
+    def on_checkpoint(self, checkpoint: Checkpoint) -> None:
+        self._view.on_checkpoint(checkpoint)
+
+    def on_stage(self, text: str) -> None:
+        self._view.on_stage(text)
+
+    def on_stopping(self, steps: int) -> None:
+        self._view.on_stopping(steps)

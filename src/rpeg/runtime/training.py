@@ -1,0 +1,84 @@
+"""A trainer's item: all minibatches and epochs of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from rpeg import algorithms
+from rpeg.algorithms.loss import token_weights
+from rpeg.backends.samples import Array, Samples
+from rpeg.backends.training import Trainer
+from rpeg.errors import RunError
+from rpeg.job import Job
+from rpeg.schedule import share
+from rpeg.workload import Workload
+
+
+def membership(ids: Sequence[int], workload: Workload, seed: int, step: int) -> list[list[int]]:
+    """The ids of each minibatch of each epoch, from (seed, step) alone: arrival order plays no part."""
+    ordered = np.sort(np.asarray(ids, dtype=np.int64))
+    minibatches: list[list[int]] = []
+    for epoch in range(workload.epochs):
+        shuffled = np.random.default_rng((seed, step, epoch, 0x6D62)).permutation(ordered)
+        minibatches += [part.tolist() for part in np.split(shuffled, workload.minibatches)]
+    return minibatches
+
+
+def train(
+    trainer: Trainer,
+    samples: Samples,
+    op: str,
+    *,
+    job: Job,
+    workload: Workload,
+    step: int,
+    rank: int,
+    ranks: int,
+    microbatch: int,
+) -> tuple[dict[str, float], list[int]]:
+    """Runs the step's updates on this rank's share; (metrics, ids that it trained in the first epoch).
+
+    samples: all of the step's, with the columns that the loss op `op` needs.
+    """
+    module = algorithms.load(job.algorithm.name)
+    hyper = job.algorithm.hyper
+    lengths = dict(zip(samples.ids.tolist(), samples.lengths.tolist(), strict=True))
+    minibatches, weights, mine = [], [], []
+    for number, ids in enumerate(membership(samples.ids.tolist(), workload, job.seed, step)):
+        own = share(ids, [lengths[i] for i in ids], ranks)[rank]
+        by_id = dict(zip(ids, _weights([lengths[i] for i in ids], hyper), strict=True))
+        minibatches.append(samples.take(own))
+        weights.append(np.array([by_id[i] for i in own], dtype=np.float64))
+        if number < workload.minibatches:
+            mine += own
+
+    def loss(columns: Mapping[str, Tensor], mask: Tensor) -> Any:
+        return module.OPS[op](columns, mask, hyper)
+
+    entropy = bool(getattr(hyper, "uses_entropy", False)) and "lm" in trainer.model.heads
+    temperature = job.sampling.temperature
+    metrics = trainer.train(
+        minibatches, weights, loss, temperature=temperature, microbatch=microbatch, entropy=entropy
+    )
+    return metrics, mine
+
+
+def _weights(lengths: Sequence[int], hyper: Any) -> Array:
+    kind, fixed = getattr(hyper, "loss_aggregation", "token_mean"), getattr(hyper, "fixed_length", None)
+    return np.asarray(token_weights(np.asarray(lengths), kind, fixed))
+
+
+def check_staleness(samples: Samples, oldest: int, newest: int, step: int) -> dict[str, float]:
+    """Refuses tokens from outside the bound; the mean and the largest staleness otherwise (in publications)."""
+    versions = samples.token["versions"]
+    if versions.min(initial=newest) < oldest or versions.max(initial=oldest) > newest:
+        raise RunError(
+            f"step {step} was given tokens of versions {versions.min()} to {versions.max()}; "
+            f"the plan allows {oldest} to {newest}"
+        )
+    staleness = step - versions
+    return {"staleness": float(staleness.mean()), "staleness_max": float(staleness.max())}

@@ -1,0 +1,364 @@
+"""The worker: one process for a device or a host slot, running one item at a time.
+
+It decides nothing. The driver says what to run and when; the worker runs it, writes a span, and answers with what
+became of it. Between two processes travel references to batches, not the batches.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from rpeg.backends.data import Prompts, load_prompts, load_tokenizer
+from rpeg.backends.generation import Request, to_samples
+from rpeg.backends.reward import Scorer, make_scorer
+from rpeg.backends.samples import Samples
+from rpeg.backends.weights import Published, canary_tokens, check_canary
+from rpeg.errors import RunError
+from rpeg.ir import Kind, Stage
+from rpeg.plan import Devices, lower
+from rpeg.runtime import assessing, generating, hosting, training
+from rpeg.runtime.holdings import DTYPES, Holding, Holdings
+from rpeg.runtime.inputs import Inputs
+from rpeg.runtime.work import Done, Part, Station, Work
+from rpeg.schedule import share
+from rpeg.trace import JsonLines, Span, span_file
+
+Answer = Part | Done
+
+
+@dataclass
+class Notes:
+    """What a span will say besides its times."""
+
+    reads: dict[str, int] = field(default_factory=dict)
+    makes: dict[str, int] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
+    ids: list[int] = field(default_factory=list)
+    tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """Published weights with the trainer's log-probabilities of the canary prompt."""
+
+    published: Published
+    canary: Any
+
+
+class Worker:
+    """Runs the items of one lane."""
+
+    def __init__(self, station: Station) -> None:
+        self.station, self.plan, self.job = station, station.plan, station.job
+        self.graph, self.workload = station.plan.graph, station.plan.workload
+        self.lowered = lower(self.graph, self.plan.assignments, self.workload)
+        self._spans = JsonLines(span_file(station.trace, station.name))
+        _settle(station)
+
+    def meeting_point(self) -> str:
+        """host:port where the device workers can find each other: a free port of this one's node."""
+        with socket.socket() as probe:
+            probe.bind((self.station.address, 0))
+            return f"{self.station.address}:{probe.getsockname()[1]}"
+
+    def prepare(self, meeting_point: str) -> int:
+        """Loads what the lane needs; collective over the device workers. Answers the bytes of memory that it holds."""
+        if self.station.rank is not None:
+            world = len(self.station.lanes_by_rank)
+            if world > 1:
+                if self.station.address.startswith("127."):
+                    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+                backend = "nccl" if self.station.device.startswith("cuda") else "gloo"
+                at = f"tcp://{meeting_point}"
+                dist.init_process_group(backend, init_method=at, rank=self.station.rank, world_size=world)
+            self.holdings = Holdings(self.station, self.lowered)
+        return _memory_bytes(self.station)
+
+    def publish_initial(self) -> dict[str, Any]:
+        """References to the weights that the run begins with, from the first rank of each trainer."""
+        references: dict[str, Any] = {}
+        for model, holding in self.holdings.trained.items():
+            references.update(self._publish(holding, model, holding.version))
+        return references
+
+    def receive_initial(self, broadcasts: Mapping[str, Any]) -> None:
+        """Brings copies to the version that the run begins with."""
+        for holding in self.holdings.copies.values():
+            self._receive(holding, _fetch(broadcasts[holding.model]))
+
+    def run(self, work: Work, *batches: Samples) -> Iterator[Answer]:
+        """An item of a stage. Yields a `Part` for each base part of a generator, and `Done` at the end."""
+        stage = self.graph.stage(work.item.name)
+        inputs = Inputs(work.data, batches)
+        # The end must be written before it is told: whoever reads the log then finds the span.
+        with self._span(work) as notes:
+            if stage.kind is Kind.GENERATE and not self.graph.out_of(stage.name):
+                done = self._evaluate(work, stage, notes)
+            elif stage.kind is Kind.GENERATE:
+                done = yield from self._generate(work, stage, inputs, notes)
+            elif stage.kind is Kind.INFERENCE:
+                done = self._assess(work, stage, inputs, notes)
+            elif stage.kind is Kind.TRAIN:
+                done = self._train(work, stage, inputs, notes)
+            elif stage.kind is Kind.HOST:
+                done = self._host(work, stage, inputs, notes)
+            else:
+                raise RunError(f"stage {stage.name} is {stage.kind}, which no backend runs")
+        yield done
+
+    def receive(self, work: Work, broadcast: Broadcast) -> Iterator[Answer]:
+        """A transfer: takes a version into the copy that the item names."""
+        with self._span(work) as notes:
+            holding = self.holdings.copies[work.item.name]
+            if holding.version != broadcast.published.version or not holding.digest:
+                self._receive(holding, broadcast)
+            notes.reads[holding.model] = holding.version
+            notes.digests[f"{holding.model}@{holding.version}"] = holding.digest
+        yield Done()
+
+    def export(self, model: str, directory: str) -> None:
+        """Writes a trained model as a Hugging Face directory with its tokenizer; collective over its trainer's block."""
+        self.holdings.trained[model].trainer.save_model(directory)
+        trainer = self.graph.trainer(model)
+        assert trainer is not None
+        if self.station.lane == self.plan.assignment(trainer.name).all_lanes()[0]:
+            self.tokenizer.save_pretrained(directory)
+
+    def close(self) -> None:
+        """Ends cleanly."""
+        self._spans.close()
+        if "scorer" in self.__dict__:
+            self.scorer.close()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+    # Stages
+
+    def _generate(self, work: Work, stage: Stage, inputs: Inputs, notes: Notes) -> Iterator[Answer]:
+        holding = self._reads(work, stage.name, stage.models[0], notes)
+        requests = generating.requests_of(inputs.joined(work.ids), work.ids, self.workload)
+        sampling = generating.sampling_of(self.job, self._stop_token_ids)
+        engine = self.holdings.engine(stage.name)
+        responses = engine.generate(requests, sampling, seed=self.job.seed, version=holding.version)
+        group = self.workload.samples_per_prompt if generating.streams_by_group(self.graph, stage.name) else 1
+        batches = []
+        for number, part in generating.in_parts(responses, work.parts, group):
+            batch = to_samples(part)
+            batches.append(batch)
+            notes.ids += batch.ids.tolist()
+            notes.tokens += int(batch.lengths.sum())
+            yield Part(number, tuple(batch.ids.tolist()), tuple(batch.lengths.tolist()), _store(batch))
+        return Done(metrics=generating.rollout_metrics(batches))
+
+    def _evaluate(self, work: Work, stage: Stage, notes: Notes) -> Done:
+        """Greedy answers to this replica's share of the held-out prompts."""
+        holding = self._reads(work, stage.name, stage.models[0], notes)
+        replicas = self.plan.assignment(stage.name).replicas(stage.kind)
+        prompts = self.heldout.first(self.job.evaluation.prompts)[work.item.replica :: replicas]
+        requests = [Request(i, i, p.tokens) for i, p in enumerate(prompts)]
+        sampling = generating.sampling_of(self.job, self._stop_token_ids, greedy=True)
+        engine = self.holdings.engine(stage.name)
+        answers = to_samples(engine.generate(requests, sampling, seed=self.job.seed, version=holding.version))
+        notes.tokens = int(answers.lengths.sum())
+        texts = hosting.decode(answers, self.tokenizer)
+        cut = answers.sample["finish"] == 0
+        report = self.scorer.score([p.text for p in prompts], texts, [p.answer for p in prompts], cut)
+        return Done(metrics={"sum/eval_reward": float(report.scores.sum()), "sum/eval_prompts": float(len(prompts))})
+
+    def _assess(self, work: Work, stage: Stage, inputs: Inputs, notes: Notes) -> Done:
+        assignment = self.plan.assignment(stage.name)
+        ids = work.ids
+        samples = inputs.joined(ids)
+        if assignment.replicas(stage.kind) == 1 and isinstance(assignment.block, Devices):
+            rank, ranks = self._rank_in(assignment.block, assignment.parallelism.dp)
+            ids = share(ids, samples.lengths.tolist(), ranks)[rank]
+            samples = samples.take(ids)
+        calls = [
+            (call, self._reads(work, stage.name, call.model, notes).trainer)
+            for call in stage.calls
+            if call.model is not None
+        ]
+        notes.ids, notes.tokens = list(ids), int(samples.lengths.sum())
+        temperature = self.job.sampling.temperature
+        return Done(
+            _store(assessing.assess(samples, calls, temperature=temperature, microbatch=assignment.microbatch))
+        )
+
+    def _train(self, work: Work, stage: Stage, inputs: Inputs, notes: Notes) -> Done:
+        step, assignment = work.item.step, self.plan.assignment(stage.name)
+        assert isinstance(assignment.block, Devices)
+        rank, ranks = self._rank_in(assignment.block, assignment.parallelism.dp)
+        samples = inputs.joined(work.ids)
+        metrics: dict[str, float] = self._check_versions(samples, step)
+        published: dict[str, Any] = {}
+        for call in stage.calls:
+            assert call.model is not None
+            holding = self._reads(work, stage.name, call.model, notes)
+            found, notes.ids = training.train(
+                holding.trainer,
+                samples,
+                call.ops[0].name,
+                job=self.job,
+                workload=self.workload,
+                step=step,
+                rank=rank,
+                ranks=ranks,
+                microbatch=assignment.microbatch,
+            )
+            metrics.update({f"{call.model}/{name}": value for name, value in found.items()})
+            holding.version = step + 1
+            published.update(self._publish(holding, call.model, step + 1))
+            notes.makes[call.model] = step + 1
+            notes.digests[f"{call.model}@{step + 1}"] = holding.digest
+            self.holdings.drop_caches(holding)
+            if work.save is not None:
+                holding.trainer.state(str(work.save / call.model))
+        notes.tokens = int(samples.take(notes.ids).lengths.sum())
+        return Done(published=published, metrics=metrics if rank == 0 else {})
+
+    def _host(self, work: Work, stage: Stage, inputs: Inputs, notes: Notes) -> Done:
+        step = work.item.step
+        if not work.data:
+            return Done(_store(hosting.prompt_batch(self.prompts, self.workload, step)))
+        samples = inputs.joined(work.ids)
+        notes.ids, notes.tokens = list(work.ids), int(samples.lengths.sum())
+        if any(op.name == "verify" for op in stage.ops):
+            batch, metrics = hosting.verify(samples, self.prompts, self.scorer, self.tokenizer, self.workload, step)
+        else:
+            batch, metrics = hosting.column_ops(samples, stage.ops, self.job)
+        return Done(_store(batch), metrics=metrics)
+
+    # Weights
+
+    def _publish(self, holding: Holding, model: str, version: int) -> dict[str, Any]:
+        """Notes the digest; where copies are fed from here, a reference to the weights, from the first rank only."""
+        published = holding.trainer.publish(version)
+        holding.digest = published.digest
+        if not any(copy.model == model for copy in self.lowered.copies):
+            return {}
+        canary = holding.trainer.canary(canary_tokens(holding.trainer.model.vocab_size))
+        trainer = self.graph.trainer(model)
+        assert trainer is not None
+        first = self.plan.assignment(trainer.name).all_lanes()[0]
+        return {model: _store(Broadcast(published, canary))} if self.station.lane == first else {}
+
+    def _receive(self, holding: Holding, broadcast: Broadcast) -> None:
+        published = broadcast.published
+        holding.digest = holding.trainer.receive(published)
+        if holding.digest != published.digest:
+            raise RunError(
+                f"{holding.model}@{published.version} arrived as {holding.digest}, was published as {published.digest}"
+            )
+        self.holdings.drop_caches(holding)
+        seen = holding.trainer.canary(canary_tokens(holding.trainer.model.vocab_size))
+        check_canary(broadcast.canary, seen, DTYPES[self.job.dtype])
+        holding.version = published.version
+
+    def _reads(self, work: Work, stage: str, model: str, notes: Notes) -> Holding:
+        """What a stage reads a model from; refuses a version that the driver did not launch it for."""
+        holding = self.holdings.for_stage(stage, model)
+        launched = dict(work.versions)
+        if model in launched:
+            if holding.version != launched[model]:
+                raise RunError(f"{work.item} was launched for {model}@{launched[model]} and finds @{holding.version}")
+            notes.reads[model] = holding.version
+            notes.digests[f"{model}@{holding.version}"] = holding.digest
+        return holding
+
+    def _check_versions(self, samples: Samples, step: int) -> dict[str, float]:
+        bounds = [
+            edge.version_bound(step)
+            for stage in self.graph.stages
+            if stage.kind is Kind.GENERATE and self.graph.out_of(stage.name)
+            for edge in self.graph.weights_into(stage.name)
+        ]
+        return training.check_staleness(samples, min(bounds, default=0), step, step)
+
+    def _rank_in(self, block: Devices, ranks: int) -> tuple[int, int]:
+        lanes = [f"device{i}" for i in block.ids]
+        return lanes.index(self.station.lane) * ranks // len(lanes), ranks
+
+    # What is loaded at first use
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        return load_tokenizer(self.job.models.source("actor"))
+
+    @cached_property
+    def prompts(self) -> Prompts:
+        return load_prompts(self.job, self.tokenizer, "train")
+
+    @cached_property
+    def heldout(self) -> Prompts:
+        return load_prompts(self.job, self.tokenizer, "heldout")
+
+    @cached_property
+    def scorer(self) -> Scorer:
+        return make_scorer(self.job.reward)
+
+    @property
+    def _stop_token_ids(self) -> tuple[int, ...]:
+        eos = self.tokenizer.eos_token_id
+        return () if eos is None else (int(eos),)
+
+    @contextmanager
+    def _span(self, work: Work) -> Iterator[Notes]:
+        notes, start = Notes(), time.monotonic()
+        yield notes
+        span = Span(
+            self.station.name,
+            self.station.lane,
+            work.item,
+            work.seq,
+            start,
+            time.monotonic(),
+            notes.reads,
+            notes.makes,
+            notes.digests,
+            tuple(notes.ids),
+            notes.tokens,
+            _memory_bytes(self.station),
+        )
+        self._spans.write(span.to_json())
+
+
+def _settle(station: Station) -> None:
+    """One thread a device; a CPU device stays on its core."""
+    torch.set_num_threads(1)
+    if station.core is not None and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {station.core})
+    if station.device.startswith("cuda"):
+        torch.cuda.set_device(torch.device(station.device))
+
+
+def _memory_bytes(station: Station) -> int:
+    """The most that the process has held: of the device's memory, or resident for a CPU device."""
+    if station.device.startswith("cuda"):
+        return int(torch.cuda.max_memory_allocated())
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak if sys.platform == "darwin" else peak * 1024)
+
+
+def _store(value: Any) -> Any:
+    """A reference that other workers can take the value from; the value stays on this node."""
+    import ray
+
+    return ray.put(value)
+
+
+def _fetch(reference: Any) -> Any:
+    import ray
+
+    return ray.get(reference)
