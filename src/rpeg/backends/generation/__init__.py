@@ -1,1 +1,1 @@
-"""Generation backends."""
+"""Generation: the protocol, and its backends by name, one file each."""

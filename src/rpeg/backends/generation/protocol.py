@@ -1,0 +1,125 @@
+"""What a generation backend is: requests in, responses out as they finish."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from rpeg.backends.samples import Ints, Samples
+from rpeg.errors import InputError
+
+Floats = npt.NDArray[np.float64]
+Finish = Literal["stop", "length"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One sample to generate. `id` is unique in the run and keys its randomness; `group` is its prompt's id."""
+
+    id: int
+    group: int
+    prompt: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the next token is drawn.
+
+    top_p = 1 and top_k = 0 truncate nothing. A stop token ends a response and belongs to it.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    max_new_tokens: int = 128
+    stop_token_ids: tuple[int, ...] = ()
+    greedy: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.temperature > 0:
+            raise InputError(f"temperature is {self.temperature}, must be > 0; for argmax use greedy")
+        if not 0 < self.top_p <= 1:
+            raise InputError(f"top_p is {self.top_p}, must be in (0, 1]; 1 truncates nothing")
+        if self.top_k < 0:
+            raise InputError(f"top_k is {self.top_k}, must be >= 0; 0 truncates nothing")
+        if self.max_new_tokens < 1:
+            raise InputError(f"max_new_tokens is {self.max_new_tokens}, must be >= 1")
+
+
+@dataclass(frozen=True, eq=False)
+class Response:
+    """A finished sample.
+
+    tokens: (length,) int64, the stop token included when finish is `stop`.
+    logprobs: (length,) float64, of each token in the tempered but untruncated distribution (nats).
+    versions: (length,) int64, the version of the weights that each token was drawn with.
+    """
+
+    id: int
+    group: int
+    prompt: tuple[int, ...]
+    tokens: Ints
+    logprobs: Floats
+    versions: Ints
+    finish: Finish
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+class GenerationEngine(Protocol):
+    """A generation backend: one file of this package, named in its registry."""
+
+    @property
+    def cache_bytes(self) -> int:
+        """Memory that KV buffers hold now."""
+        ...
+
+    def generate(
+        self, requests: Sequence[Request], sampling: Sampling, *, seed: int, version: int
+    ) -> Iterator[Response]:
+        """Each response as soon as it is finished; a pure function of (weights, request, sampling, seed).
+
+        Raises InputError, before anything is computed, for a request that cannot be served.
+        """
+        ...
+
+    def drop_caches(self) -> None:
+        """Frees everything that was computed from weights: to be called whenever they change."""
+        ...
+
+
+def to_samples(responses: Iterable[Response]) -> Samples:
+    """The responses, ordered by id, as one batch.
+
+    Token columns `behaviour_logprobs` and `versions`; sample columns `group` and `finish`
+    (1: stopped by itself, 0: cut at max_new_tokens).
+    """
+    ordered = sorted(responses, key=lambda response: response.id)
+    return Samples(
+        _ints([r.id for r in ordered]),
+        _ints([len(r) for r in ordered]),
+        {
+            "behaviour_logprobs": _flat([r.logprobs for r in ordered], np.float64),
+            "versions": _flat([r.versions for r in ordered], np.int64),
+        },
+        {
+            "group": _ints([r.group for r in ordered]),
+            "finish": _ints([r.finish == "stop" for r in ordered]),
+        },
+        _ints([token for r in ordered for token in r.prompt]),
+        _ints([len(r.prompt) for r in ordered]),
+        _flat([r.tokens for r in ordered], np.int64),
+    )
+
+
+def _ints(values: Sequence[int]) -> Ints:
+    return np.asarray(values, dtype=np.int64)
+
+
+def _flat(columns: Sequence[npt.NDArray[np.generic]], dtype: type[np.generic]) -> npt.NDArray[np.generic]:
+    return np.concatenate(columns) if columns else np.zeros(0, dtype)
