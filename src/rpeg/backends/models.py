@@ -1,0 +1,192 @@
+"""`PolicyModel`: a Hugging Face causal language model with an `lm` and/or a `value` head."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from rpeg.backends.training.logprobs import token_logprobs
+from rpeg.errors import InputError, nearest
+
+HEADS = ("lm", "value")
+VALUE_HEAD_FILE = "value_head.safetensors"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a forward pass is to compute at the response positions.
+
+    logit_chunk: rows of logits that exist at a time; None is all of them.
+    """
+
+    logprobs: bool = False
+    entropy: bool = False
+    values: bool = False
+    temperature: float = 1.0
+    logit_chunk: int | None = None
+
+
+class PolicyModel(nn.Module):
+    """A language model and its heads.
+
+    hf: the unchanged Hugging Face module, for generation: a causal language model, or the backbone alone where there
+    is no `lm` head (a critic then neither stores nor computes one). heads: from `HEADS`.
+    """
+
+    def __init__(self, hf: nn.Module, heads: tuple[str, ...], *, seed: int = 0) -> None:
+        super().__init__()
+        self.hf: Any = hf
+        self.heads = _checked_heads(heads)
+        self.backbone_name = hf.base_model_prefix if "lm" in heads else ""
+        config = self.hf.config.get_text_config()
+        self.vocab_size = int(config.vocab_size)
+        like = next(hf.parameters())
+        if "value" in heads:
+            self.value_head = _value_head(int(config.hidden_size), seed, like)
+        if "lm" in heads:
+            _verify_head(self, like.device)
+
+    @property
+    def backbone(self) -> Any:
+        """The module from token ids to hidden states."""
+        return getattr(self.hf, self.backbone_name) if self.backbone_name else self.hf
+
+    def layers(self) -> list[nn.Module]:
+        """The decoder layers, in order: the units of sharding."""
+        names = set(getattr(self.hf, "_no_split_modules", None) or ())
+        return [m for m in self.hf.modules() if type(m).__name__ in names]
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(…, vocabulary) logits of (…, hidden size) hidden states, scaled and capped as the architecture does."""
+        logits: Tensor = self.hf.get_output_embeddings()(hidden)
+        config = self.hf.config.get_text_config()
+        if divisor := getattr(config, "logits_scaling", None):  # Granite
+            logits = logits / divisor
+        if factor := getattr(config, "logit_scale", None):  # Cohere
+            logits = logits * factor
+        if cap := getattr(config, "final_logit_softcapping", None):  # Gemma
+            logits = torch.tanh(logits / cap) * cap
+        return logits
+
+    def forward(self, tokens: Tensor, index: Tensor, targets: Tensor, wanted: Wanted) -> dict[str, Tensor]:
+        """What is `wanted` at k positions, each (k,): `logprobs` and `entropy` of `targets`, `new_values`.
+
+        tokens: (n, S) right-padded. index: (k,) into the n·S positions. targets: (k,) the tokens that follow there.
+        """
+        hidden = self.backbone(input_ids=tokens, use_cache=False).last_hidden_state
+        hidden = hidden.reshape(-1, hidden.shape[-1])[index]
+        out: dict[str, Tensor] = {}
+        if wanted.logprobs:
+            out["logprobs"], entropy = token_logprobs(
+                hidden,
+                targets,
+                self.logits,
+                temperature=wanted.temperature,
+                entropy=wanted.entropy,
+                chunk=wanted.logit_chunk,
+            )
+            if entropy is not None:
+                out["entropy"] = entropy
+        if wanted.values:
+            values = self.value_head(hidden)[:, 0]
+            out["new_values"] = values if values.dtype is torch.float64 else values.float()
+        return out
+
+    def save(self, directory: str, weights: dict[str, Tensor] | None = None) -> None:
+        """Writes a Hugging Face directory and, with a value head, `value_head.safetensors`.
+
+        weights: full tensors by `parameter_name`, where this module holds only shards of them.
+        """
+        if weights is None:
+            weights = {name: p.detach().cpu() for name, p in named_parameters(self)}
+        head = {n.removeprefix("value_head."): t for n, t in weights.items() if n.startswith("value_head.")}
+        body = {name: tensor for name, tensor in weights.items() if not name.startswith("value_head.")}
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        self.hf.save_pretrained(directory, state_dict=body)
+        if head:
+            save_file(head, str(Path(directory) / VALUE_HEAD_FILE))
+
+
+def load_model(
+    directory: str,
+    *,
+    heads: tuple[str, ...],
+    dtype: torch.dtype,
+    device: torch.device | str = "cpu",
+    gguf_file: str | None = None,
+    seed: int = 0,
+) -> PolicyModel:
+    """A model from a Hugging Face directory (or id), or from a GGUF file in it, in evaluation mode.
+
+    A value head comes from `value_head.safetensors` where there is one, else is drawn from `seed`.
+    Raises InputError where nothing loadable is there. Never runs code that comes with a model, and reads no pickles.
+    """
+    from transformers import AutoModel, AutoModelForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    loader = AutoModelForCausalLM if "lm" in _checked_heads(heads) else AutoModel
+    source: dict[str, Any] = {"use_safetensors": True} if gguf_file is None else {"gguf_file": gguf_file}
+    try:
+        hf = loader.from_pretrained(
+            directory, dtype=dtype, attn_implementation="sdpa", trust_remote_code=False, **source
+        )
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot load a model from {directory!r}: {error}") from error
+    model = PolicyModel(hf, heads, seed=seed)
+    stored = Path(directory) / VALUE_HEAD_FILE
+    if "value" in heads and stored.exists():
+        model.value_head.load_state_dict(load_file(str(stored)))
+    return model.to(device).eval()
+
+
+def named_parameters(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """Every parameter once (tied ones under their first name), named as in the Hugging Face module.
+
+    A PolicyModel and the Hugging Face module inside it give the same names; the value head's begin `value_head.`.
+    """
+    return [(name.removeprefix("hf."), parameter) for name, parameter in module.named_parameters()]
+
+
+def _checked_heads(heads: tuple[str, ...]) -> tuple[str, ...]:
+    for head in heads:
+        if head not in HEADS:
+            raise InputError(f"unknown head {head!r}. {nearest(head, HEADS)}")
+    if not heads:
+        raise InputError(f"a model needs a head, one or more of {', '.join(HEADS)}")
+    return tuple(heads)
+
+
+def _value_head(hidden_size: int, seed: int, like: Tensor) -> nn.Linear:
+    """Linear to one number, weights ~ N(0, 1/(hidden size + 1)²), bias 0: small, so that first values are near 0.
+
+    Drawn in float32 on the CPU whatever the model's dtype and device, so that a seed means one head everywhere.
+    """
+    head = nn.Linear(hidden_size, 1)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        head.weight.normal_(0.0, 1.0 / (hidden_size + 1), generator=generator)
+        head.bias.zero_()
+    return head.to(like.device, like.dtype)
+
+
+@torch.no_grad()
+def _verify_head(model: PolicyModel, device: torch.device) -> None:
+    """Training computes logits from hidden states itself, so they must be those of the model's own forward."""
+    tokens = (torch.arange(8, device=device) % model.vocab_size)[None]
+    was_training = model.training
+    model.eval()
+    expected = model.hf(input_ids=tokens, use_cache=False).logits.float()
+    got = model.logits(model.backbone(input_ids=tokens, use_cache=False).last_hidden_state).float()
+    model.train(was_training)
+    scale = float(expected.abs().max())
+    if float((got - expected).abs().max()) > 1e-3 * max(scale, 1e-3):
+        raise InputError(
+            f"{type(model.hf).__name__} treats its logits in a way that is not known here "
+            f"(largest {scale:.4g} in its own forward, {float(got.abs().max()):.4g} here); use another architecture"
+        )

@@ -1,0 +1,69 @@
+"""Small models, samples and losses that the training tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM, LlamaModel
+
+from rpeg.backends.models import PolicyModel
+from rpeg.backends.samples import Samples
+
+VOCABULARY = 61
+
+
+def tiny_model(
+    heads: tuple[str, ...] = ("lm",), *, tied: bool = True, dtype: torch.dtype = torch.float64, seed: int = 0
+) -> PolicyModel:
+    """Two Llama layers of 16 hidden units."""
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        tie_word_embeddings=tied,
+        initializer_range=0.3,
+        attn_implementation="sdpa",
+    )
+    kind = LlamaForCausalLM if "lm" in heads else LlamaModel
+    return PolicyModel(kind(config).to(dtype), heads, seed=seed).eval()
+
+
+def make_samples(n: int, *, seed: int = 0, longest: int = 9) -> Samples:
+    """Ragged random samples with two columns."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, longest + 1, n)
+    prompt_lengths = rng.integers(1, 6, n)
+    total = int(lengths.sum())
+    return Samples(
+        np.arange(n) + 100 * seed,
+        lengths,
+        {"advantages": rng.normal(size=total), "returns": rng.normal(size=total)},
+        {"rewards": rng.normal(size=n)},
+        rng.integers(2, VOCABULARY, int(prompt_lengths.sum())),
+        prompt_lengths,
+        rng.integers(2, VOCABULARY, total),
+    )
+
+
+@dataclass(frozen=True)
+class Out:
+    loss: Tensor
+    metrics: dict[str, Tensor] = field(default_factory=dict)
+
+
+def weighted_nll(columns: Mapping[str, Tensor], mask: Tensor) -> Out:
+    """A loss that uses every output and column."""
+    loss = -columns["logprobs"] * columns["advantages"]
+    if "entropy" in columns:
+        loss = loss - 0.01 * columns["entropy"]
+    if "new_values" in columns:
+        loss = loss + 0.5 * (columns["new_values"] - columns["returns"]) ** 2
+    return Out(loss, {"nll": -columns["logprobs"]})
