@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from rpeg.job.algorithm import AlgorithmSection
+from rpeg.job.models import ModelSource, resolve_model
 from rpeg.job.fields import (
     Count,
     CountOrNone,
@@ -18,7 +19,6 @@ from rpeg.job.fields import (
     DType,
     Flag,
     NonNegative,
-    Number,
     Positive,
     Share,
     Text,
@@ -50,6 +50,10 @@ class Models(Section):
     def of(self, role: str) -> ModelChoice:
         """The choice for a role: its own, or the actor's."""
         return getattr(self, role, None) or self.actor
+
+    def source(self, role: str) -> ModelSource:
+        """Where a role's files are. InputError when they cannot be found."""
+        return resolve_model(self.of(role).path)
 
 
 class Data(Section):
@@ -190,5 +194,3 @@ class Job(Section):
         """Devices of all kinds."""
         return sum(self.cluster.values())
 
-
-__all__ = ["Job", "Number", "Section"]
