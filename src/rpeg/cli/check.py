@@ -17,7 +17,9 @@ ORDER = 20
 
 def command(
     job_file: Annotated[Path, typer.Argument(metavar="JOB.YAML", help="The job file.")],
-    quick: Annotated[bool, typer.Option("--quick", help="Do not tokenise the prompts (no transformers).")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Do not tokenise the prompts (no transformers).")
+    ] = False,
 ) -> None:
     """Check a job file, and print what was understood. Starts nothing.
 

@@ -18,7 +18,9 @@ def command(
     algorithm: Annotated[str, typer.Option("--algorithm", "-a", help="ppo or grpo.")] = "ppo",
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")] = False,
 ) -> None:
-    """Write a commented job file that runs as it is: a tiny bundled model learns to add.
+    """Write a commented job file to start from.
+
+    It runs as it is: a tiny bundled model learns to add two-digit numbers.
 
     \b
     Examples:
@@ -41,7 +43,9 @@ def command(
 def template(algorithm: str) -> str:
     """The job file for an algorithm. InputError names the nearest when there is none."""
     folder = resources.files("rpeg.cli") / "templates"
-    known = sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+    known = sorted(
+        entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml")
+    )
     if algorithm not in known:
         raise InputError(f"there is no job file for algorithm '{algorithm}'. {nearest(algorithm, known)}")
     return (folder / f"{algorithm}.yaml").read_text(encoding="utf-8")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-import sys
 from types import ModuleType
 from typing import Annotated, Any
 
@@ -24,6 +23,7 @@ _HELP = """Plans, predicts and runs reinforcement-learning post-training of lang
 
 Start with a job file, and see that it says what you mean:
 
+\b
     rpeg init ppo.yaml
     rpeg check ppo.yaml
 """
@@ -77,7 +77,8 @@ def _show_version(wanted: bool) -> None:
 
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
     pass
@@ -89,4 +90,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

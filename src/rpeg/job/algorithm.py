@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 import types
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from functools import cache
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, PlainSerializer, PlainValidator, create_model, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    create_model,
+    field_validator,
+)
 
 from rpeg import algorithms
 from rpeg.errors import InputError
 from rpeg.job.fields import Flag, Number, Text, Whole
-from rpeg.job.problems import show
+from rpeg.job.problems import sentence, show
 
 
 @dataclass(frozen=True)
@@ -40,7 +49,7 @@ def parse(value: object) -> Algorithm:
     try:
         return Algorithm(name, algorithms.load(name).Hyper(**values))
     except InputError as error:
-        raise ValueError(str(error)) from None
+        raise ValueError(sentence(error)) from None
 
 
 def flat(algorithm: Algorithm) -> dict[str, Any]:
@@ -58,8 +67,14 @@ def hyper_model(name: str) -> type[BaseModel]:
     return create_model(f"Hyper[{name}]", __config__=config, name=(Text, ...), **entries)
 
 
+def schema_of(section: Mapping[str, object]) -> type[BaseModel]:
+    """What may stand in an `algorithm` section: only a name as long as that names no algorithm."""
+    name = section.get("name")
+    return hyper_model(str(name)) if name in algorithms.names() else _Named
+
+
 class _Named(BaseModel):
-    name: Text
+    name: Text = Field(description=f"one of {', '.join(algorithms.names())}")
 
     @field_validator("name")
     @classmethod
@@ -67,7 +82,7 @@ class _Named(BaseModel):
         try:
             algorithms.load(value)
         except InputError as error:
-            raise ValueError(f"is {show(value)}: {error}") from None
+            raise ValueError(str(error)) from None
         return value
 
 
@@ -78,12 +93,10 @@ def _checked(hint: Any) -> Any:
     return {float: Number, int: Whole, bool: Flag, str: Text}.get(hint, hint)
 
 
-def _default(field: Field[Any]) -> Any:
+def _default(field: dataclasses.Field[Any]) -> Any:
     if field.default is not MISSING:
         return field.default
     return field.default_factory() if field.default_factory is not MISSING else ...
 
 
-AlgorithmSection = Annotated[
-    Algorithm, PlainValidator(parse), PlainSerializer(flat, return_type=dict)
-]
+AlgorithmSection = Annotated[Algorithm, PlainValidator(parse), PlainSerializer(flat, return_type=dict)]

@@ -50,7 +50,9 @@ def huggingface_config(values: Mapping[str, Any]) -> dict[str, Any]:
         "max_position_embeddings": "context_length",
         "vocab_size": "vocab_size",
     }
-    config = {ours: values[f"{kind}.{theirs}"] for ours, theirs in names.items() if f"{kind}.{theirs}" in values}
+    config = {
+        ours: values[f"{kind}.{theirs}"] for ours, theirs in names.items() if f"{kind}.{theirs}" in values
+    }
     config.setdefault("vocab_size", int(values.get("tokenizer.ggml.tokens", 0)))
     return {"model_type": kind, **config}
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from rpeg.errors import JobError
 from rpeg.job import bundled, document, models, rules
-from rpeg.job.algorithm import hyper_model
+from rpeg.job.algorithm import schema_of
 from rpeg.job.problems import section_of, stop, translate
 from rpeg.job.schema import Job, ModelChoice, Models
 
@@ -26,7 +26,9 @@ def load_job(path: str | Path) -> Job:
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise JobError(f"{path}: there is no such file. `rpeg init {path}` writes a commented job file.") from None
+        raise JobError(
+            f"{path}: there is no such file. `rpeg init {path}` writes a commented job file."
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise JobError(f"{path}: cannot be read as text: {error}") from None
     return parse_job(text, str(path), file.absolute().parent)
@@ -61,7 +63,9 @@ def located(job: Job, base_dir: Path) -> Job:
         update={
             "models": job.models.model_copy(update=chosen),
             "data": job.data.model_copy(update=files),
-            "reward": job.reward.model_copy(update={"import_from": _absolute(job.reward.import_from, base_dir)}),
+            "reward": job.reward.model_copy(
+                update={"import_from": _absolute(job.reward.import_from, base_dir)}
+            ),
             "output": _absolute(job.output, Path()),
         }
     )
@@ -70,7 +74,7 @@ def located(job: Job, base_dir: Path) -> Job:
 def _section(data: dict[str, Any], path: tuple[str, ...]) -> type[BaseModel] | None:
     """The schema at a key path; that of the algorithm follows its name."""
     if path == ("algorithm",):
-        return hyper_model(data["algorithm"]["name"])
+        return schema_of(data["algorithm"])
     return section_of(Job, path)
 
 
@@ -84,4 +88,3 @@ def _data_path(path: str | None, base_dir: Path) -> str | None:
 
 def _absolute(path: str, base_dir: Path) -> str:
     return str(Path(base_dir, Path(path).expanduser()).absolute())
-

@@ -109,7 +109,9 @@ def _in_directory(label: str, directory: Path) -> ModelSource:
 def _in_package(label: str) -> ModelSource:
     name = label.removeprefix(PACKAGE)
     try:
-        spec = importlib.util.find_spec(name)  # finds, does not import: such packages pull in engines of their own
+        spec = importlib.util.find_spec(
+            name
+        )  # finds, does not import: such packages pull in engines of their own
     except (ImportError, ValueError):
         spec = None
     if spec is None or not spec.submodule_search_locations:
@@ -130,7 +132,9 @@ def _on_hub(label: str) -> ModelSource:
         if (snapshot / "config.json").is_file():
             return ModelSource(label, snapshot)
     if any(os.environ.get(name, "0") not in ("", "0") for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")):
-        raise InputError(f"model {label} is not in the cache {_hub_cache()}, and HF_HUB_OFFLINE forbids to fetch it")
+        raise InputError(
+            f"model {label} is not in the cache {_hub_cache()}, and HF_HUB_OFFLINE forbids to fetch it"
+        )
     return ModelSource(label, None)
 
 

@@ -45,9 +45,15 @@ def stop(file: str, problems: Iterable[Problem]) -> JobError:
 
 def show(value: object) -> str:
     """A value as it goes into a message: control characters escaped, shortened."""
-    text = value if isinstance(value, str) else repr(value)
+    text = repr(value)
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"
+
+
+def sentence(error: Exception) -> str:
+    """An error's text with a full stop."""
+    text = str(error)
+    return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
 def translate(error: ValidationError, section: SectionAt) -> list[Problem]:
@@ -92,7 +98,9 @@ def _expected(kind: str, context: Mapping[str, Any], value: object, message: str
         name, words = bounds[kind]
         return f"{words} {context[name]:g}."
     if kind == "literal_error":
-        allowed = [word.strip().strip("'") for word in str(context["expected"]).replace(" or ", ",").split(",")]
+        allowed = [
+            word.strip().strip("'") for word in str(context["expected"]).replace(" or ", ",").split(",")
+        ]
         hint = nearest(str(value), allowed) if str(value) not in allowed else ""
         return f"must be one of {', '.join(allowed)}. {hint if 'mean' in hint else ''}".rstrip()
     if kind in ("model_type", "model_attributes_type", "dict_type"):

@@ -32,7 +32,9 @@ def data_path(path: str) -> Path:
     if not file.is_file():
         beside = (p.name for p in file.parent.glob("*.jsonl")) if file.parent.is_dir() else ()
         hint = nearest(file.name, beside)
-        raise InputError(f"there is no file {file}. {hint if 'mean' in hint else 'Paths start at the job file.'}")
+        raise InputError(
+            f"there is no file {file}. {hint if 'mean' in hint else 'Paths start at the job file.'}"
+        )
     return file
 
 
@@ -50,7 +52,9 @@ def read_records(path: str, prompt: str = "prompt", answer: str = "answer") -> t
     if not rows:
         raise InputError(f"{file} holds no records, at least one line is needed")
     return tuple(
-        Record(index, _field(file, line, row, prompt, (str,)), _field(file, line, row, answer, (str, int, float)))
+        Record(
+            index, _field(file, line, row, prompt, (str,)), _field(file, line, row, answer, (str, int, float))
+        )
         for index, (line, row) in enumerate(rows)
     )
 

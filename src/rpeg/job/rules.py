@@ -11,7 +11,7 @@ from rpeg.errors import InputError, nearest
 from rpeg.ir import Graph, Scope
 from rpeg.job.functions import PREFIX, check_function
 from rpeg.job.models import ModelSource, resolve_model
-from rpeg.job.problems import Problem
+from rpeg.job.problems import Problem, sentence
 from rpeg.job.records import read_records
 from rpeg.job.rules_batch import divisible
 from rpeg.job.schema import Job
@@ -44,7 +44,7 @@ def models_exist(job: Job) -> Iterator[Problem]:
             if source.directory is not None:
                 source.config()
         except InputError as error:
-            yield Problem(("models", role, "path"), f"{error}.")
+            yield Problem(("models", role, "path"), sentence(error))
 
 
 def models_are_used(job: Job) -> Iterator[Problem]:
@@ -108,7 +108,7 @@ def data_is_readable(job: Job) -> Iterator[Problem]:
         try:
             found = len(read_records(path, job.data.prompt, job.data.answer))
         except InputError as error:
-            yield Problem(("data", name), f"{error}.")
+            yield Problem(("data", name), sentence(error))
             continue
         if found < count:
             text = f"{what} needs {count} prompts, but data.{name} holds {found}. Set it to {found} or less."
@@ -132,7 +132,7 @@ def reward_exists(job: Job) -> Iterator[Problem]:
         try:
             check_function(name, job.reward.import_from)
         except InputError as error:
-            yield Problem(("reward", "name"), f"{error}.")
+            yield Problem(("reward", "name"), sentence(error))
     elif name not in verifiers():
         hint = nearest(name, verifiers())
         text = f"there is no verifier '{name}'. {hint} Your own: python:package.module:function."
@@ -143,12 +143,14 @@ def cluster_exists(job: Job) -> Iterator[Problem]:
     """Known kinds; not more processes than this machine has cores to pin them to."""
     for kind, count in job.cluster.items():
         if kind not in DEVICE_KINDS:
-            yield Problem(("cluster", kind), f"is not a device kind. {nearest(kind, DEVICE_KINDS)}")
-        elif count > _cores():
-            text = f"{count} devices are asked, but {_cores()} cores are there. Set it to {_cores()} or less."
+            yield Problem(
+                ("cluster", kind), f"is not a device kind that jobs run on. {nearest(kind, DEVICE_KINDS)}"
+            )
+        elif count > cores():
+            text = f"{count} devices are asked, but {cores()} cores are there. Set it to {cores()} or less."
             yield Problem(("cluster", kind), text)
     if not job.cluster:
-        yield Problem(("cluster",), f"is empty: give devices by kind, such as {{cpu: {_cores()}}}.")
+        yield Problem(("cluster",), f"is empty: give devices by kind, such as {{cpu: {cores()}}}.")
 
 
 def staleness_is_allowed(job: Job) -> Iterator[Problem]:
@@ -172,7 +174,9 @@ def output_is_writable(job: Job) -> Iterator[Problem]:
     if not existing.is_dir():
         yield Problem(("output",), f"{existing} is a file, a directory is needed. Choose another path.")
     elif not os.access(existing, os.W_OK | os.X_OK):
-        yield Problem(("output",), f"{existing} is not writable. Choose another path, or change its permissions.")
+        yield Problem(
+            ("output",), f"{existing} is not writable. Choose another path, or change its permissions."
+        )
 
 
 RULES: tuple[Rule, ...] = (
@@ -208,6 +212,6 @@ def _source(job: Job, role: str) -> ModelSource | None:
     return source
 
 
-def _cores() -> int:
+def cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

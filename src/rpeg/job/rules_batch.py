@@ -12,7 +12,9 @@ from rpeg.job.schema import Job
 def divisible(job: Job) -> Iterator[Problem]:
     """Equal minibatches, equal shares of each for every device; otherwise both numbers and the nearest legal ones."""
     batch, devices = job.batch, max(1, job.devices)
-    made = f"prompts {batch.prompts} × samples_per_prompt {batch.samples_per_prompt} = {batch.samples} samples"
+    made = (
+        f"prompts {batch.prompts} × samples_per_prompt {batch.samples_per_prompt} = {batch.samples} samples"
+    )
     if batch.samples % batch.minibatches:
         text = f"{made} do not divide into {batch.minibatches} minibatches. {_way_out(job, devices)}"
         yield Problem(("batch", "minibatches"), text)

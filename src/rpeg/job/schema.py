@@ -11,7 +11,6 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from rpeg.job.algorithm import AlgorithmSection
-from rpeg.job.models import ModelSource, resolve_model
 from rpeg.job.fields import (
     Count,
     CountOrNone,
@@ -23,6 +22,7 @@ from rpeg.job.fields import (
     Share,
     Text,
 )
+from rpeg.job.models import ModelSource, resolve_model
 
 
 class Section(BaseModel):
@@ -44,8 +44,12 @@ class Models(Section):
     """The models by role. Critic and reference start as the actor unless they are given."""
 
     actor: ModelChoice = Field(description="the model to train, such as {path: bundled:tiny}")
-    critic: ModelChoice | None = Field(None, description="where the critic starts; default: as the actor")
-    reference: ModelChoice | None = Field(None, description="the frozen reference; default: the initial actor")
+    critic: ModelChoice | None = Field(
+        default=None, description="where the critic starts; default: as the actor"
+    )
+    reference: ModelChoice | None = Field(
+        default=None, description="the frozen reference; default: the initial actor"
+    )
 
     def of(self, role: str) -> ModelChoice:
         """The choice for a role: its own, or the actor's."""
@@ -60,31 +64,43 @@ class Data(Section):
     """JSONL files: one prompt a line, with the answer that the reward checks against."""
 
     train: Text = Field(description="a JSONL file of prompts (relative to the job file), or bundled:PATH")
-    heldout: Text | None = Field(None, description="a JSONL file of prompts that are never trained on")
-    prompt: Text = Field("prompt", description="the field of a line that holds the prompt")
-    answer: Text = Field("answer", description="the field of a line that holds the answer")
-    chat_template: Flag = Field(False, description="whether prompts go through the tokenizer's chat template")
+    heldout: Text | None = Field(
+        default=None, description="a JSONL file of prompts that are never trained on"
+    )
+    prompt: Text = Field(default="prompt", description="the field of a line that holds the prompt")
+    answer: Text = Field(default="answer", description="the field of a line that holds the answer")
+    chat_template: Flag = Field(
+        default=False, description="whether prompts go through the tokenizer's chat template"
+    )
 
 
 class Reward(Section):
     """How a response is scored."""
 
     name: Text = Field(description="a verifier (exact, numeric) or python:package.module:function")
-    time_limit_seconds: Positive = Field(5.0, description="a python: function that takes longer scores zero")
-    truncated: Literal["score", "zero"] = Field(
-        "score", description="a response cut at max_response: score it like others, or give it zero"
+    time_limit_seconds: Positive = Field(
+        default=5.0, description="a python: function that takes longer scores zero"
     )
-    import_from: Text = Field(".", description="directory (relative to the job file) to import python: from")
+    truncated: Literal["score", "zero"] = Field(
+        default="score", description="a response cut at max_response: score it like others, or give it zero"
+    )
+    import_from: Text = Field(
+        default=".", description="directory (relative to the job file) to import python: from"
+    )
 
 
 class Batch(Section):
     """What one step trains on. samples = prompts × samples_per_prompt."""
 
     prompts: Count = Field(description="prompts a step")
-    samples_per_prompt: Count = Field(1, description="responses to each prompt")
-    minibatches: Count = Field(1, description="optimizer updates an epoch; they share the samples equally")
-    epochs: Count = Field(1, description="times each sample is trained on")
-    microbatch: Count = Field(64, description="samples in one forward and backward pass on a device, at most")
+    samples_per_prompt: Count = Field(default=1, description="responses to each prompt")
+    minibatches: Count = Field(
+        default=1, description="optimizer updates an epoch; they share the samples equally"
+    )
+    epochs: Count = Field(default=1, description="times each sample is trained on")
+    microbatch: Count = Field(
+        default=64, description="samples in one forward and backward pass on a device, at most"
+    )
 
     @property
     def samples(self) -> int:
@@ -110,61 +126,70 @@ class Lengths(Section):
     max_prompt: Count = Field(description="tokens of a prompt, at most; longer prompts are dropped")
     max_response: Count = Field(description="tokens of a response, at most; longer responses are cut")
     expected_response: ExpectedResponse | None = Field(
-        None, description="mean and p95 tokens of a response, for planning"
+        default=None, description="mean and p95 tokens of a response, for planning"
     )
 
 
 class Sampling(Section):
     """How responses are drawn."""
 
-    temperature: Positive = Field(1.0, description="divides the logits; training needs it above zero")
-    top_p: Share = Field(1.0, description="share of probability kept; 1 keeps all")
-    top_k: CountOrNone = Field(0, description="tokens kept; 0 keeps all")
+    temperature: Positive = Field(default=1.0, description="divides the logits; training needs it above zero")
+    top_p: Share = Field(default=1.0, description="share of probability kept; 1 keeps all")
+    top_k: CountOrNone = Field(default=0, description="tokens kept; 0 keeps all")
 
 
 class Optimizer(Section):
     """AdamW."""
 
     lr: NonNegative = Field(description="learning rate of the actor")
-    critic_lr: NonNegative | None = Field(None, description="learning rate of the critic; default: lr")
-    warmup_steps: CountOrNone = Field(0, description="steps over which the rate rises from zero")
-    schedule: Literal["constant", "linear", "cosine"] = Field(
-        "constant", description="how the rate falls after the warm-up, to zero at the last step"
+    critic_lr: NonNegative | None = Field(
+        default=None, description="learning rate of the critic; default: lr"
     )
-    weight_decay: NonNegative = Field(0.0, description="decoupled weight decay")
-    max_grad_norm: Positive = Field(1.0, description="gradients are scaled down to this norm")
-    betas: tuple[Decay, Decay] = Field((0.9, 0.999), description="decay of the first and second moment")
-    eps: Positive = Field(1e-8, description="added to the root of the second moment")
+    warmup_steps: CountOrNone = Field(default=0, description="steps over which the rate rises from zero")
+    schedule: Literal["constant", "linear", "cosine"] = Field(
+        default="constant", description="how the rate falls after the warm-up, to zero at the last step"
+    )
+    weight_decay: NonNegative = Field(default=0.0, description="decoupled weight decay")
+    max_grad_norm: Positive = Field(default=1.0, description="gradients are scaled down to this norm")
+    betas: tuple[Decay, Decay] = Field(
+        default=(0.9, 0.999), description="decay of the first and second moment"
+    )
+    eps: Positive = Field(default=1e-8, description="added to the root of the second moment")
 
 
 class Allow(Section):
     """Permissions for changes that change what is learned."""
 
-    staleness: CountOrNone = Field(0, description="versions that a trained token may be behind, at most")
-    actor_critic_sharing: Flag = Field(False, description="whether actor and critic may share a backbone")
+    staleness: CountOrNone = Field(
+        default=0, description="versions that a trained token may be behind, at most"
+    )
+    actor_critic_sharing: Flag = Field(
+        default=False, description="whether actor and critic may share a backbone"
+    )
 
 
 class Wishes(Section):
     """What the plan must look like; whatever is left out is searched."""
 
-    staleness: CountOrNone | None = Field(None, description="exactly this staleness")
+    staleness: CountOrNone | None = Field(default=None, description="exactly this staleness")
     freshness: Literal["exact", "latest"] | None = Field(
-        None, description="exact: always the same version, replayable; latest: the newest within the bound"
+        default=None,
+        description="exact: always the same version, replayable; latest: the newest within the bound",
     )
 
 
 class Evaluation(Section):
     """Accuracy on held-out prompts."""
 
-    every: CountOrNone = Field(0, description="steps between evaluations; 0: never")
-    prompts: Count = Field(128, description="held-out prompts in an evaluation")
+    every: CountOrNone = Field(default=0, description="steps between evaluations; 0: never")
+    prompts: Count = Field(default=128, description="held-out prompts in an evaluation")
 
 
 class Checkpoint(Section):
     """What is kept to resume from."""
 
-    every: CountOrNone = Field(0, description="steps between checkpoints; 0: only the last")
-    keep: Count = Field(2, description="checkpoints kept; older ones are removed")
+    every: CountOrNone = Field(default=0, description="steps between checkpoints; 0: only the last")
+    keep: Count = Field(default=2, description="checkpoints kept; older ones are removed")
 
 
 class Job(Section):
@@ -178,19 +203,18 @@ class Job(Section):
     reward: Reward = Field(description="name: exact, numeric or python:package.module:function")
     batch: Batch = Field(description="prompts, samples_per_prompt, minibatches")
     lengths: Lengths = Field(description="max_prompt and max_response, in tokens")
-    sampling: Sampling = Field(default_factory=lambda: Sampling(), description="temperature, top_p, top_k")
+    sampling: Sampling = Field(default_factory=Sampling, description="temperature, top_p, top_k")
     optimizer: Optimizer = Field(description="lr, and more")
     cluster: dict[Text, Count] = Field(description="devices by kind, such as {cpu: 2}")
-    allow: Allow = Field(default_factory=lambda: Allow(), description="permissions")
-    plan: Wishes = Field(default_factory=lambda: Wishes(), description="wishes for the plan")
+    allow: Allow = Field(default_factory=Allow, description="permissions")
+    plan: Wishes = Field(default_factory=Wishes, description="wishes for the plan")
     steps: Count = Field(description="training steps")
-    seed: Annotated[CountOrNone, Field(lt=2**63)] = Field(0, description="fixes every draw")
-    evaluation: Evaluation = Field(default_factory=lambda: Evaluation(), description="held-out accuracy")
-    checkpoint: Checkpoint = Field(default_factory=lambda: Checkpoint(), description="what is kept")
+    seed: Annotated[CountOrNone, Field(lt=2**63)] = Field(default=0, description="fixes every draw")
+    evaluation: Evaluation = Field(default_factory=Evaluation, description="held-out accuracy")
+    checkpoint: Checkpoint = Field(default_factory=Checkpoint, description="what is kept")
     output: Text = Field(description="the run's directory (relative to where rpeg is started)")
 
     @property
     def devices(self) -> int:
         """Devices of all kinds."""
         return sum(self.cluster.values())
-

@@ -50,7 +50,9 @@ class Prompts:
     def first(self, count: int) -> list[Prompt]:
         """The first prompts of the file: the same at every evaluation. InputError when there are fewer."""
         if count > len(self):
-            raise InputError(f"{count} prompts are asked, but {len(self)} of at most max_prompt tokens are there")
+            raise InputError(
+                f"{count} prompts are asked, but {len(self)} of at most max_prompt tokens are there"
+            )
         return list(self.prompts[:count])
 
     def _at(self, place: int) -> int:
@@ -101,7 +103,9 @@ def tokenise(
 
 def _chat(tokenizer: Any, prompt: str) -> str:
     if tokenizer.chat_template is None:
-        raise InputError("data.chat_template is true, but the tokenizer has no chat template. Set it to false.")
+        raise InputError(
+            "data.chat_template is true, but the tokenizer has no chat template. Set it to false."
+        )
     messages = [{"role": "user", "content": prompt}]
     return str(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
 

@@ -72,7 +72,9 @@ class FunctionProcess:
         try:
             reply = self._reply(START_LIMIT_SECONDS)
         except TimedOut:
-            raise RunError(f"{self.reference}: importing it took longer than {START_LIMIT_SECONDS:.0f} s") from None
+            raise RunError(
+                f"{self.reference}: importing it took longer than {START_LIMIT_SECONDS:.0f} s"
+            ) from None
         except Failed as error:
             raise RunError(f"{self.reference}: its process ended while importing: {error}") from None
         if "error" in reply:

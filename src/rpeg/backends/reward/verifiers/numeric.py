@@ -6,7 +6,9 @@ import re
 from decimal import Decimal
 
 # A sign belongs to a number unless it follows one (2-5 ends in 5, not in -5); commas group by thousands.
-_NUMBER = re.compile(r"(?<![0-9.])[-+]?(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,4})?")
+_NUMBER = re.compile(
+    r"(?<![0-9.])[-+]?(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,4})?"
+)
 
 
 def reward(prompt_text: str, response_text: str, answer: str) -> float:
@@ -19,7 +21,5 @@ def reward(prompt_text: str, response_text: str, answer: str) -> float:
 
 def last_number(text: str) -> Decimal | None:
     """The last integer or decimal in a text, exactly; None when there is none."""
-    found = None
-    for found in _NUMBER.finditer(text):
-        pass
-    return None if found is None else Decimal(found.group().replace(",", ""))
+    last = max(_NUMBER.finditer(text), key=re.Match.start, default=None)
+    return None if last is None else Decimal(last.group().replace(",", ""))
