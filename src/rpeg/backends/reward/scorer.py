@@ -1,0 +1,110 @@
+"""Scores of responses. A verifier that fails costs its sample the reward, never the run."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+
+from rpeg.backends.reward.process import Failed, FunctionProcess, TimedOut
+from rpeg.backends.reward.worker import describe
+from rpeg.errors import RpegError
+from rpeg.job.functions import PREFIX
+from rpeg.job.schema import Reward
+
+Verifier = Callable[[str, str, str], float]
+
+
+@dataclass(frozen=True)
+class RewardReport:
+    """scores: (n,) float64. failed, timed_out, truncated: how many of them are zero for which reason.
+
+    failed: the verifier raised, died or gave no finite number. truncated: cut, and given zero by the policy.
+    reason: what the first failure said.
+    """
+
+    scores: npt.NDArray[np.float64]
+    failed: int = 0
+    timed_out: int = 0
+    truncated: int = 0
+    reason: str = ""
+
+
+@dataclass
+class Scorer:
+    """A verifier with its policies; a context manager, since a user's function has a process.
+
+    A `python:` function runs in a process of its own and is killed at `time_limit_seconds` a sample, so n samples take
+    n limits at most. Built-in verifiers run here: they take linear time.
+    """
+
+    verifier: Verifier
+    zero_truncated: bool = False
+
+    def score(
+        self,
+        prompts: Sequence[str],
+        responses: Sequence[str],
+        answers: Sequence[str],
+        truncated: Sequence[bool] | npt.NDArray[np.bool_],
+    ) -> RewardReport:
+        """Scores of n responses. truncated: which were cut at the maximum length (`finish` is length)."""
+        scores = np.zeros(len(responses))
+        failed = timed_out = cut = 0
+        reason = ""
+        for row, (prompt, response, answer, short) in enumerate(
+            zip(prompts, responses, answers, truncated, strict=True)
+        ):
+            if short and self.zero_truncated:
+                cut += 1
+                continue
+            try:
+                scores[row] = _finite(self.verifier(prompt, response, answer))
+            except TimedOut:
+                timed_out += 1
+            except RpegError:  # the reward cannot be computed at all
+                raise
+            except Exception as error:  # noqa: BLE001  (whatever a verifier raises)
+                failed += 1
+                reason = reason or (str(error) if isinstance(error, Failed) else describe(error))
+        return RewardReport(scores, failed, timed_out, cut, reason)
+
+    def close(self) -> None:
+        """End the verifier's process, if it has one."""
+        if isinstance(self.verifier, FunctionProcess):
+            self.verifier.close()
+
+    def __enter__(self) -> Scorer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def make_scorer(reward: Reward) -> Scorer:
+    """The scorer that a job's `reward` section asks for. InputError when a function cannot be imported."""
+    return Scorer(make_verifier(reward), reward.truncated == "zero")
+
+
+def make_verifier(reward: Reward) -> Verifier:
+    """A built-in `reward` by its name, or a function in a process that has started."""
+    if not reward.name.startswith(PREFIX):
+        module = importlib.import_module(f"rpeg.backends.reward.verifiers.{reward.name}")
+        verifier: Verifier = module.reward
+        return verifier
+    process = FunctionProcess(reward.name, reward.import_from, reward.time_limit_seconds)
+    process.start()
+    return process
+
+
+def _finite(score: float) -> float:
+    if not math.isfinite(score):
+        raise Failed(f"the verifier gave {score}")
+    return float(score)

@@ -1,0 +1,112 @@
+"""`rpeg check`: is the job file right, and what was understood?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rpeg.job import Job
+
+ORDER = 20
+
+
+def command(
+    job_file: Annotated[Path, typer.Argument(metavar="JOB.YAML", help="The job file.")],
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Do not tokenise the prompts (no transformers).")
+    ] = False,
+) -> None:
+    """Check a job file, and print what was understood. Starts nothing.
+
+    All problems are listed at once, each with its key, its line and the way out; then the exit code is 2.
+
+    \b
+    Examples:
+      rpeg check job.yaml
+      rpeg check --quick job.yaml            without tokenising the prompts
+    """
+    from rpeg.job import load_job
+
+    job = load_job(job_file)
+    for name, value in understood(job):
+        typer.echo(f"{name:<12} {value}")
+    if not quick:
+        for name, value in tokenised(job):
+            typer.echo(f"{name:<12} {value}")
+    typer.echo(f"{job_file} is a valid job.")
+
+
+def understood(job: Job) -> Iterator[tuple[str, str]]:
+    """(what, in words) a line."""
+    from dataclasses import asdict
+
+    batch, lengths, optimizer = job.batch, job.lengths, job.optimizer
+    yield "job", f"{job.name}: {job.steps} steps, seed {job.seed}, {job.dtype}"
+    hyper = ", ".join(f"{key} {value}" for key, value in asdict(job.algorithm.hyper).items())
+    yield "algorithm", f"{job.algorithm.name}: {hyper}"
+    for model in job.algorithm.graph().models:
+        yield model.name, _model(job, model.name, model.trainable)
+    yield "data", _data(job)
+    yield "reward", f"{job.reward.name}, truncated responses: {job.reward.truncated}"
+    yield (
+        "batch",
+        f"{batch.prompts} prompts × {batch.samples_per_prompt} = {batch.samples} samples a step, "
+        f"{batch.minibatches} minibatches of {batch.minibatch_samples}, epochs {batch.epochs}: "
+        f"{batch.minibatches * batch.epochs} updates a step",
+    )
+    yield "lengths", f"prompt ≤ {lengths.max_prompt}, response ≤ {lengths.max_response} tokens"
+    yield "optimizer", _optimizer(job) + f", {optimizer.schedule}, {optimizer.warmup_steps} warm-up steps"
+    yield "cluster", ", ".join(f"{count} × {kind}" for kind, count in job.cluster.items())
+    yield "permissions", f"staleness ≤ {job.allow.staleness}, sharing {_yes(job.allow.actor_critic_sharing)}"
+    yield "output", job.output
+
+
+def tokenised(job: Job) -> Iterator[tuple[str, str]]:
+    """How many prompts are usable; says so where transformers is not installed. InputError when too few are."""
+    import importlib.util
+
+    if importlib.util.find_spec("transformers") is None:
+        yield "prompts", "not tokenised: transformers is not installed"
+        return
+    from rpeg.backends.data import load_prompts, load_tokenizer
+
+    tokenizer = load_tokenizer(job.models.source("actor"))
+    for split in ("train", "heldout"):
+        if getattr(job.data, split) is not None:
+            prompts = load_prompts(job, tokenizer, split)
+            longest = max(len(prompt.tokens) for prompt in prompts.prompts)
+            kept = f"{len(prompts)} kept, the longest {longest} tokens"
+            yield split, f"{kept}; {prompts.dropped} dropped as longer than {job.lengths.max_prompt} tokens"
+
+
+def _model(job: Job, role: str, trainable: bool) -> str:
+    source = job.models.source(role)
+    place = "to be fetched when it is loaded" if source.directory is None else f"in {source.directory}"
+    context = "" if source.directory is None else f", context {source.context() or 'unknown'}"
+    own = "" if role == "actor" or getattr(job.models, role, None) else ", as the actor starts"
+    return f"{source.label} {place}{context}, {'trained' if trainable else 'frozen'}{own}"
+
+
+def _data(job: Job) -> str:
+    from rpeg.job.records import read_records
+
+    counts = [
+        f"{name} {len(read_records(path, job.data.prompt, job.data.answer))} prompts ({path})"
+        for name, path in (("train", job.data.train), ("heldout", job.data.heldout))
+        if path is not None
+    ]
+    return ", ".join(counts)
+
+
+def _optimizer(job: Job) -> str:
+    rate = job.optimizer.critic_lr
+    return f"AdamW lr {job.optimizer.lr:g}" + ("" if rate is None else f", critic {rate:g}")
+
+
+def _yes(value: bool) -> str:
+    return "allowed" if value else "not allowed"

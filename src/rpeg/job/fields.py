@@ -1,0 +1,56 @@
+"""Scalars of a job file. YAML reads `3e-4` as text and `yes` as true: the first is taken, the second refused."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, StrictBool
+
+from rpeg.job.problems import show
+
+
+def number(value: object) -> object:
+    """A finite float, from a number or from text such as 3e-4."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(f"is {show(value)}, must be a number.")
+    try:
+        result = float(value)
+    except (ValueError, OverflowError):
+        raise ValueError(f"is {show(value)}, must be a number.") from None
+    if not math.isfinite(result):
+        raise ValueError(f"is {show(value)}, must be a finite number.")
+    return result
+
+
+def whole(value: object) -> object:
+    """An int, from a whole number in any notation (64, 64.0, 1e3)."""
+    result = number(value)
+    assert isinstance(result, float)
+    if not result.is_integer():
+        raise ValueError(f"is {show(value)}, must be a whole number.")
+    return value if isinstance(value, int) else int(result)
+
+
+def text(value: object) -> object:
+    """A non-empty string."""
+    if not isinstance(value, str):
+        raise ValueError(f"is {show(value)}, must be text. Put it in quotes if it is meant so.")
+    if not value.strip():
+        raise ValueError("is empty, must be text.")
+    return value
+
+
+Number = Annotated[float, BeforeValidator(number)]
+Whole = Annotated[int, BeforeValidator(whole)]
+Text = Annotated[str, BeforeValidator(text)]
+Flag = StrictBool
+
+Positive = Annotated[Number, Field(gt=0)]
+NonNegative = Annotated[Number, Field(ge=0)]
+Share = Annotated[Number, Field(gt=0, le=1)]
+Decay = Annotated[Number, Field(ge=0, lt=1)]
+Count = Annotated[Whole, Field(ge=1)]
+CountOrNone = Annotated[Whole, Field(ge=0)]
+
+DType = Literal["float32", "float64", "bfloat16"]

@@ -1,0 +1,90 @@
+"""Reading and writing job files."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from rpeg.errors import JobError
+from rpeg.job import bundled, document, models, rules
+from rpeg.job.algorithm import schema_of
+from rpeg.job.problems import section_of, stop, translate
+from rpeg.job.schema import Job, ModelChoice, Models
+
+
+def load_job(path: str | Path) -> Job:
+    """Read, check against the schema, then against every rule.
+
+    Relative models, data and `import_from` start at the job file, `output` where the program was started. The job
+    that comes back holds absolute paths. JobError lists all problems at once.
+    """
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise JobError(
+            f"{path}: there is no such file. `rpeg init {path}` writes a commented job file."
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise JobError(f"{path}: cannot be read as text: {error}") from None
+    return parse_job(text, str(path), file.absolute().parent)
+
+
+def parse_job(text: str, file: str = "job.yaml", base_dir: str | Path = ".") -> Job:
+    """As `load_job`, from text; `file` is how messages call it."""
+    parsed = document.parse(text, file)
+    try:
+        job = Job.model_validate(parsed.data)
+    except ValidationError as error:
+        found = translate(error, partial(_section, parsed.data))
+    else:
+        job = located(job, Path(base_dir))
+        found = rules.problems(job)
+    if found:
+        raise stop(file, [problem.located(parsed.lines) for problem in found])
+    return job
+
+
+def dump_job(job: Job) -> str:
+    """YAML that `parse_job` reads back to an equal job, from any directory."""
+    return yaml.safe_dump(job.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def located(job: Job, base_dir: Path) -> Job:
+    """The same job with absolute paths."""
+    own = {role: getattr(job.models, role) for role in Models.model_fields}
+    chosen = {role: c and ModelChoice(path=_model_path(c.path, base_dir)) for role, c in own.items()}
+    files = {name: _data_path(getattr(job.data, name), base_dir) for name in ("train", "heldout")}
+    return job.model_copy(
+        update={
+            "models": job.models.model_copy(update=chosen),
+            "data": job.data.model_copy(update=files),
+            "reward": job.reward.model_copy(
+                update={"import_from": _absolute(job.reward.import_from, base_dir)}
+            ),
+            "output": _absolute(job.output, Path()),
+        }
+    )
+
+
+def _section(data: dict[str, Any], path: tuple[str, ...]) -> type[BaseModel] | None:
+    """The schema at a key path; that of the algorithm follows its name."""
+    if path == ("algorithm",):
+        return schema_of(data["algorithm"])
+    return section_of(Job, path)
+
+
+def _model_path(path: str, base_dir: Path) -> str:
+    return _absolute(path, base_dir) if models.is_local(path, base_dir) else path
+
+
+def _data_path(path: str | None, base_dir: Path) -> str | None:
+    return path if path is None or path.startswith(bundled.PREFIX) else _absolute(path, base_dir)
+
+
+def _absolute(path: str, base_dir: Path) -> str:
+    return str(Path(base_dir, Path(path).expanduser()).absolute())

@@ -1,0 +1,217 @@
+"""What must hold before anything starts, as a list of small rules: each looks at a job and yields its problems."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import rpeg
+from rpeg.errors import InputError, nearest
+from rpeg.ir import Graph, Scope
+from rpeg.job.functions import PREFIX, check_function
+from rpeg.job.models import ModelSource, resolve_model
+from rpeg.job.problems import Problem, sentence
+from rpeg.job.records import read_records
+from rpeg.job.rules_batch import divisible
+from rpeg.job.schema import Job
+
+Rule = Callable[[Job], Iterable[Problem]]
+
+DEVICE_KINDS = ("cpu",)
+ROLES = ("actor", "critic", "reference")
+_VERIFIERS = Path(rpeg.__file__).parent / "backends" / "reward" / "verifiers"
+
+
+def problems(job: Job) -> list[Problem]:
+    """Everything that breaks a rule, in the order of `RULES`."""
+    return [problem for rule in RULES for problem in rule(job)]
+
+
+def verifiers() -> tuple[str, ...]:
+    """Names of the built-in verifiers: the files of `backends/reward/verifiers`, listed and not imported."""
+    return tuple(sorted(path.stem for path in _VERIFIERS.glob("[!_]*.py")))
+
+
+def models_exist(job: Job) -> Iterator[Problem]:
+    """Every model that is given can be found, and its config read if it is on this machine."""
+    for role in ROLES:
+        choice = getattr(job.models, role)
+        if choice is None:
+            continue
+        try:
+            source = resolve_model(choice.path)
+            if source.directory is not None:
+                source.config()
+        except InputError as error:
+            yield Problem(("models", role, "path"), sentence(error))
+
+
+def models_are_used(job: Job) -> Iterator[Problem]:
+    """A role that the algorithm has no use for is a misunderstanding."""
+    used = {model.name for model in _graph(job).models}
+    for role in ROLES:
+        if getattr(job.models, role) is not None and role not in used:
+            text = (
+                f"is given, but {job.algorithm.name} with these hyperparameters uses only "
+                f"{', '.join(sorted(used))}. Remove it, or choose an algorithm with a {role}."
+            )
+            yield Problem(("models", role), text)
+    if job.optimizer.critic_lr is not None and "critic" not in used:
+        text = f"is given, but {job.algorithm.name} trains no critic. Remove it."
+        yield Problem(("optimizer", "critic_lr"), text)
+
+
+def context_is_long_enough(job: Job) -> Iterator[Problem]:
+    """Prompt and response together fit every model's context."""
+    asked = job.lengths.max_prompt + job.lengths.max_response
+    for role in ROLES:
+        source = _source(job, role)
+        context = source.context() if source is not None and source.directory is not None else None
+        if context is not None and asked > context:
+            text = (
+                f"max_prompt {job.lengths.max_prompt} + max_response {job.lengths.max_response} = {asked} tokens, "
+                f"but the context of {role} {getattr(job.models, role).path} is {context}. Lower one of them to fit."
+            )
+            yield Problem(("lengths",), text)
+
+
+def lengths_agree(job: Job) -> Iterator[Problem]:
+    """Expected lengths are ordered and within the maximum."""
+    expected = job.lengths.expected_response
+    if expected is not None and not expected.mean <= expected.p95 <= job.lengths.max_response:
+        text = (
+            f"mean {expected.mean:g} ≤ p95 {expected.p95:g} ≤ max_response {job.lengths.max_response} must hold. "
+            "Leave expected_response out if the lengths are not known."
+        )
+        yield Problem(("lengths", "expected_response"), text)
+
+
+def groups_have_peers(job: Job) -> Iterator[Problem]:
+    """Group-relative advantages compare the responses to one prompt: one alone has advantage zero."""
+    grouped = [op.name for stage in _graph(job).stages for op in stage.ops if op.scope is Scope.GROUP]
+    if grouped and job.batch.samples_per_prompt == 1:
+        text = (
+            f"is 1, but {job.algorithm.name} compares the responses to a prompt ({grouped[0]}): with one response "
+            "every advantage is zero. Set it to 2 or more, 8 is common."
+        )
+        yield Problem(("batch", "samples_per_prompt"), text)
+
+
+def data_is_readable(job: Job) -> Iterator[Problem]:
+    """Both files can be read line by line, and hold enough prompts."""
+    wanted = [("train", job.data.train, ("batch", "prompts"), job.batch.prompts, "a batch")]
+    if job.data.heldout is not None and job.evaluation.every:
+        asked = job.evaluation.prompts
+        wanted.append(("heldout", job.data.heldout, ("evaluation", "prompts"), asked, "an evaluation"))
+    for name, path, key, count, what in wanted:
+        try:
+            found = len(read_records(path, job.data.prompt, job.data.answer))
+        except InputError as error:
+            yield Problem(("data", name), sentence(error))
+            continue
+        if found < count:
+            text = f"{what} needs {count} prompts, but data.{name} holds {found}. Set it to {found} or less."
+            yield Problem(key, text)
+
+
+def evaluation_has_data(job: Job) -> Iterator[Problem]:
+    """Evaluation needs prompts that are not trained on."""
+    if job.evaluation.every and job.data.heldout is None:
+        text = (
+            f"is missing, but evaluation.every is {job.evaluation.every}: give a JSONL file, "
+            "or set evaluation.every: 0."
+        )
+        yield Problem(("data", "heldout"), text)
+
+
+def reward_exists(job: Job) -> Iterator[Problem]:
+    """A built-in verifier by its name, or a function that can be found."""
+    name = job.reward.name
+    if name.startswith(PREFIX):
+        try:
+            check_function(name, job.reward.import_from)
+        except InputError as error:
+            yield Problem(("reward", "name"), sentence(error))
+    elif name not in verifiers():
+        hint = nearest(name, verifiers())
+        text = f"there is no verifier '{name}'. {hint} Your own: python:package.module:function."
+        yield Problem(("reward", "name"), text)
+
+
+def cluster_exists(job: Job) -> Iterator[Problem]:
+    """Known kinds; not more processes than this machine has cores to pin them to."""
+    for kind, count in job.cluster.items():
+        if kind not in DEVICE_KINDS:
+            yield Problem(
+                ("cluster", kind), f"is not a device kind that jobs run on. {nearest(kind, DEVICE_KINDS)}"
+            )
+        elif count > cores():
+            text = f"{count} devices are asked, but {cores()} cores are there. Set it to {cores()} or less."
+            yield Problem(("cluster", kind), text)
+    if not job.cluster:
+        yield Problem(("cluster",), f"is empty: give devices by kind, such as {{cpu: {cores()}}}.")
+
+
+def staleness_is_allowed(job: Job) -> Iterator[Problem]:
+    """A plan may be stale only as far as the user permits."""
+    asked, allowed = job.plan.staleness, job.allow.staleness
+    if asked is not None and asked > allowed:
+        text = (
+            f"{asked} is asked, but allow.staleness permits {allowed}. Staleness changes what is learned: "
+            f"set allow.staleness: {asked} to permit it, or ask for {allowed} or less."
+        )
+        yield Problem(("plan", "staleness"), text)
+    elif job.plan.freshness == "latest" and (allowed if asked is None else asked) == 0:
+        text = "latest has no effect at staleness 0: allow and ask for staleness, or leave freshness out."
+        yield Problem(("plan", "freshness"), text)
+
+
+def output_is_writable(job: Job) -> Iterator[Problem]:
+    """The output directory exists, or its nearest parent lets it be made."""
+    output = Path(job.output).expanduser()
+    existing = next(path for path in (output, *output.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        yield Problem(("output",), f"{existing} is a file, a directory is needed. Choose another path.")
+    elif not os.access(existing, os.W_OK | os.X_OK):
+        yield Problem(
+            ("output",), f"{existing} is not writable. Choose another path, or change its permissions."
+        )
+
+
+RULES: tuple[Rule, ...] = (
+    models_exist,
+    models_are_used,
+    data_is_readable,
+    reward_exists,
+    divisible,
+    groups_have_peers,
+    context_is_long_enough,
+    lengths_agree,
+    cluster_exists,
+    staleness_is_allowed,
+    evaluation_has_data,
+    output_is_writable,
+)
+
+
+def _graph(job: Job) -> Graph:
+    graph: Graph = job.algorithm.graph()
+    return graph
+
+
+def _source(job: Job, role: str) -> ModelSource | None:
+    """The role's own model, if it is given and can be found; what is wrong with it is for `models_exist`."""
+    choice = getattr(job.models, role)
+    try:
+        source = resolve_model(choice.path) if choice is not None else None
+        if source is not None and source.directory is not None:
+            source.config()
+    except InputError:
+        return None
+    return source
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,220 @@
+"""`Job`: every key of a job file, with its type, its bounds, its default and what it means.
+
+Descriptions are used in error messages; `rpeg init` writes a commented example. Rules that need several keys or
+a look at the disk are in `rules`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from rpeg.job.algorithm import AlgorithmSection
+from rpeg.job.fields import (
+    Count,
+    CountOrNone,
+    Decay,
+    DType,
+    Flag,
+    NonNegative,
+    Positive,
+    Share,
+    Text,
+)
+from rpeg.job.models import ModelSource, resolve_model
+
+
+class Section(BaseModel):
+    """A group of keys: frozen, and closed to keys that it does not know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelChoice(Section):
+    """Where a model comes from."""
+
+    path: Text = Field(
+        description="bundled:NAME, package:PACKAGE (a GGUF file inside an installed package), "
+        "a directory (relative to the job file) or a Hugging Face id org/name"
+    )
+
+
+class Models(Section):
+    """The models by role. Critic and reference start as the actor unless they are given."""
+
+    actor: ModelChoice = Field(description="the model to train, such as {path: bundled:tiny}")
+    critic: ModelChoice | None = Field(
+        default=None, description="where the critic starts; default: as the actor"
+    )
+    reference: ModelChoice | None = Field(
+        default=None, description="the frozen reference; default: the initial actor"
+    )
+
+    def of(self, role: str) -> ModelChoice:
+        """The choice for a role: its own, or the actor's."""
+        return getattr(self, role, None) or self.actor
+
+    def source(self, role: str) -> ModelSource:
+        """Where a role's files are. InputError when they cannot be found."""
+        return resolve_model(self.of(role).path)
+
+
+class Data(Section):
+    """JSONL files: one prompt a line, with the answer that the reward checks against."""
+
+    train: Text = Field(description="a JSONL file of prompts (relative to the job file), or bundled:PATH")
+    heldout: Text | None = Field(
+        default=None, description="a JSONL file of prompts that are never trained on"
+    )
+    prompt: Text = Field(default="prompt", description="the field of a line that holds the prompt")
+    answer: Text = Field(default="answer", description="the field of a line that holds the answer")
+    chat_template: Flag = Field(
+        default=False, description="whether prompts go through the tokenizer's chat template"
+    )
+
+
+class Reward(Section):
+    """How a response is scored."""
+
+    name: Text = Field(description="a verifier (exact, numeric) or python:package.module:function")
+    time_limit_seconds: Positive = Field(
+        default=5.0, description="a python: function that takes longer scores zero"
+    )
+    truncated: Literal["score", "zero"] = Field(
+        default="score", description="a response cut at max_response: score it like others, or give it zero"
+    )
+    import_from: Text = Field(
+        default=".", description="directory (relative to the job file) to import python: from"
+    )
+
+
+class Batch(Section):
+    """What one step trains on. samples = prompts × samples_per_prompt."""
+
+    prompts: Count = Field(description="prompts a step")
+    samples_per_prompt: Count = Field(default=1, description="responses to each prompt")
+    minibatches: Count = Field(
+        default=1, description="optimizer updates an epoch; they share the samples equally"
+    )
+    epochs: Count = Field(default=1, description="times each sample is trained on")
+    microbatch: Count = Field(
+        default=64, description="samples in one forward and backward pass on a device, at most"
+    )
+
+    @property
+    def samples(self) -> int:
+        """Samples a step."""
+        return self.prompts * self.samples_per_prompt
+
+    @property
+    def minibatch_samples(self) -> int:
+        """Samples a minibatch, over all devices."""
+        return self.samples // self.minibatches
+
+
+class ExpectedResponse(Section):
+    """Response lengths to plan for, in tokens."""
+
+    mean: Positive = Field(description="mean tokens of a response")
+    p95: Positive = Field(description="tokens that 95 of 100 responses stay below")
+
+
+class Lengths(Section):
+    """Lengths in tokens."""
+
+    max_prompt: Count = Field(description="tokens of a prompt, at most; longer prompts are dropped")
+    max_response: Count = Field(description="tokens of a response, at most; longer responses are cut")
+    expected_response: ExpectedResponse | None = Field(
+        default=None, description="mean and p95 tokens of a response, for planning"
+    )
+
+
+class Sampling(Section):
+    """How responses are drawn."""
+
+    temperature: Positive = Field(default=1.0, description="divides the logits; training needs it above zero")
+    top_p: Share = Field(default=1.0, description="share of probability kept; 1 keeps all")
+    top_k: CountOrNone = Field(default=0, description="tokens kept; 0 keeps all")
+
+
+class Optimizer(Section):
+    """AdamW."""
+
+    lr: NonNegative = Field(description="learning rate of the actor")
+    critic_lr: NonNegative | None = Field(
+        default=None, description="learning rate of the critic; default: lr"
+    )
+    warmup_steps: CountOrNone = Field(default=0, description="steps over which the rate rises from zero")
+    schedule: Literal["constant", "linear", "cosine"] = Field(
+        default="constant", description="how the rate falls after the warm-up, to zero at the last step"
+    )
+    weight_decay: NonNegative = Field(default=0.0, description="decoupled weight decay")
+    max_grad_norm: Positive = Field(default=1.0, description="gradients are scaled down to this norm")
+    betas: tuple[Decay, Decay] = Field(
+        default=(0.9, 0.999), description="decay of the first and second moment"
+    )
+    eps: Positive = Field(default=1e-8, description="added to the root of the second moment")
+
+
+class Allow(Section):
+    """Permissions for changes that change what is learned."""
+
+    staleness: CountOrNone = Field(
+        default=0, description="versions that a trained token may be behind, at most"
+    )
+    actor_critic_sharing: Flag = Field(
+        default=False, description="whether actor and critic may share a backbone"
+    )
+
+
+class Wishes(Section):
+    """What the plan must look like; whatever is left out is searched."""
+
+    staleness: CountOrNone | None = Field(default=None, description="exactly this staleness")
+    freshness: Literal["exact", "latest"] | None = Field(
+        default=None,
+        description="exact: always the same version, replayable; latest: the newest within the bound",
+    )
+
+
+class Evaluation(Section):
+    """Accuracy on held-out prompts."""
+
+    every: CountOrNone = Field(default=0, description="steps between evaluations; 0: never")
+    prompts: Count = Field(default=128, description="held-out prompts in an evaluation")
+
+
+class Checkpoint(Section):
+    """What is kept to resume from."""
+
+    every: CountOrNone = Field(default=0, description="steps between checkpoints; 0: only the last")
+    keep: Count = Field(default=2, description="checkpoints kept; older ones are removed")
+
+
+class Job(Section):
+    """One training job. After `load_job` every path in it is absolute (or bundled:, package:, a Hugging Face id)."""
+
+    name: Text = Field(description="a name for the run")
+    algorithm: AlgorithmSection = Field(description="name: ppo or grpo, and its hyperparameters")
+    models: Models = Field(description="actor, and where they differ critic and reference")
+    dtype: DType = Field("float32", description="number format of parameters and activations")
+    data: Data = Field(description="train: a JSONL file of prompts and answers")
+    reward: Reward = Field(description="name: exact, numeric or python:package.module:function")
+    batch: Batch = Field(description="prompts, samples_per_prompt, minibatches")
+    lengths: Lengths = Field(description="max_prompt and max_response, in tokens")
+    sampling: Sampling = Field(default_factory=Sampling, description="temperature, top_p, top_k")
+    optimizer: Optimizer = Field(description="lr, and more")
+    cluster: dict[Text, Count] = Field(description="devices by kind, such as {cpu: 2}")
+    allow: Allow = Field(default_factory=Allow, description="permissions")
+    plan: Wishes = Field(default_factory=Wishes, description="wishes for the plan")
+    steps: Count = Field(description="training steps")
+    seed: Annotated[CountOrNone, Field(lt=2**63)] = Field(default=0, description="fixes every draw")
+    evaluation: Evaluation = Field(default_factory=Evaluation, description="held-out accuracy")
+    checkpoint: Checkpoint = Field(default_factory=Checkpoint, description="what is kept")
+    output: Text = Field(description="the run's directory (relative to where rpeg is started)")
+
+    @property
+    def devices(self) -> int:
+        """Devices of all kinds."""
+        return sum(self.cluster.values())

@@ -1,0 +1,87 @@
+"""`rpeg init`, `rpeg check` and the job files in `examples`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from rpeg.cli import main
+from rpeg.errors import JobError
+from rpeg.job import load_job
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def rpeg(*arguments: str) -> Result:
+    return CliRunner().invoke(main.make_app(), list(arguments))
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "grpo"])
+def test_init_writes_the_example(algorithm: str, tmp_path: Path) -> None:
+    file = tmp_path / "new" / "job.yaml"
+    assert rpeg("init", "--algorithm", algorithm, str(file)).exit_code == 0
+    assert file.read_text() == (EXAMPLES / f"{algorithm}.yaml").read_text()
+
+
+def test_init_does_not_overwrite(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("mine")
+    refused = rpeg("init", str(file))
+    assert refused.exit_code == 2
+    assert "--force" in refused.output
+    assert file.read_text() == "mine"
+    assert rpeg("init", "--force", str(file)).exit_code == 0
+    assert file.read_text() != "mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--algorithm", "pppo", "job.yaml"], "Did you mean 'ppo'"),
+        (["."], "is a directory"),
+        ([f"{__file__}/job.yaml"], "cannot be written"),
+    ],
+)
+def test_init_refuses(
+    arguments: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused = rpeg("init", *arguments)
+    assert refused.exit_code == 2
+    assert says in refused.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_check_says_what_was_understood(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pretend_two_cores(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    result = rpeg("check", "--quick", str(EXAMPLES / "ppo.yaml"))
+    assert result.exit_code == 0, result.output
+    for words in (
+        "60 steps",
+        "64 prompts × 8 = 512 samples",
+        "4 minibatches of 128",
+        "2 × cpu",
+        "is a valid job",
+    ):
+        assert words in result.output
+    assert list(tmp_path.iterdir()) == [], "checking makes nothing"
+
+
+@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_examples_are_valid(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_two_cores(monkeypatch)
+    try:
+        job = load_job(file)
+    except JobError as error:
+        if "no installed package" in str(error):
+            pytest.skip(str(error))
+        raise
+    assert job.name
+
+
+def pretend_two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The examples ask for two."""
+    monkeypatch.setattr("rpeg.job.rules.cores", lambda: 2)
