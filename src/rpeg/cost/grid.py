@@ -34,7 +34,9 @@ class Grid:
             raise InputError(f"a table has axes {self.axes} and points for {len(self.points)} of them")
         for axis, points in zip(self.axes, self.points, strict=True):
             if not points or points[0] <= 0 or any(a >= b for a, b in itertools.pairwise(points)):
-                raise InputError(f"table axis {axis} has points {points}: positive, ascending ones are needed")
+                raise InputError(
+                    f"table axis {axis} has points {points}: positive, ascending ones are needed"
+                )
         if len(self.seconds) != math.prod(self.shape):
             raise InputError(f"a table of shape {self.shape} has {len(self.seconds)} entries")
         if not all(0 <= s < math.inf for s in self.seconds):
@@ -87,7 +89,10 @@ class Grid:
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object; `from_json` reads it back."""
-        return {"axes": dict(zip(self.axes, map(list, self.points), strict=True)), "seconds": list(self.seconds)}
+        return {
+            "axes": dict(zip(self.axes, map(list, self.points), strict=True)),
+            "seconds": list(self.seconds),
+        }
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Grid:

@@ -15,9 +15,12 @@ SCHEMA = 1
 
 # Every op that a table may hold, and its axes. Seconds of one call on one device.
 OPS: Mapping[str, tuple[str, ...]] = {
-    # generation engine: a prompt's prefill, and one token for each row against so long a cache
+    # generation engine: passes over distinct prompts, samples that enter, one token for each row against so long
+    # a cache, samples that leave at once
     "prefill": ("rows", "tokens"),
+    "admit": ("rows",),
     "decode": ("rows", "context"),
+    "leave": ("rows",),
     # training backend: the backbone over a padded micro-batch, and the lm head over its response tokens
     "forward": ("rows", "length"),
     "forward_backward": ("rows", "length"),
@@ -40,7 +43,17 @@ OPS: Mapping[str, tuple[str, ...]] = {
     "reward": ("samples",),
     "tokenise": ("samples",),
 }
-_FIELDS = ("schema", "device", "machine", "dtype", "date", "versions", "architecture", "tables", "memory_bytes")
+_FIELDS = (
+    "schema",
+    "device",
+    "machine",
+    "dtype",
+    "date",
+    "versions",
+    "architecture",
+    "tables",
+    "memory_bytes",
+)
 
 
 @dataclass(frozen=True)
@@ -85,7 +98,9 @@ class Calibration:
     def from_json(data: Mapping[str, Any]) -> Calibration:
         """The calibration that `to_json` wrote. InputError names a wrong, missing or unknown field."""
         if data.get("schema") != SCHEMA:
-            raise InputError(f"the calibration has schema {data.get('schema')!r}, {SCHEMA} is read: calibrate again")
+            raise InputError(
+                f"the calibration has schema {data.get('schema')!r}, {SCHEMA} is read: calibrate again"
+            )
         for key in data:
             if key not in _FIELDS:
                 raise InputError(f"a calibration has no field '{key}'. {nearest(key, _FIELDS)}")
