@@ -8,7 +8,6 @@ gives every active sample one token; finished samples leave at once.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,19 +71,24 @@ class _Run:
 
     def advance(self) -> None:
         """Admits if the policy says so, then decodes up to the next departure."""
-        waiting = len(self.prompts) - self.served
-        free = self.slots - len(self.active)
-        if waiting and free >= min(self.enough, waiting):
-            self.admit(range(self.served, self.served + min(free, waiting)))
+        if self.may_admit:
+            free = self.slots - len(self.active)
+            self.admit(range(self.served, min(self.served + free, len(self.prompts))))
         if not self.active:
             return
-        until = self.active[0][0]
+        # samples that were finished by their first token may have made room again: then for one step only
+        until = self.step + 1 if self.may_admit else self.active[0][0]
         while self.longest[0][1] <= self.step:
             heapq.heappop(self.longest)
         self.spans.append((until - self.step, len(self.active), -self.longest[0][0]))
         self.step = until
         while self.active and self.active[0][0] == until:
             self.leave(heapq.heappop(self.active)[1])
+
+    @property
+    def may_admit(self) -> bool:
+        waiting = len(self.prompts) - self.served
+        return waiting > 0 and self.slots - len(self.active) >= min(self.enough, waiting)
 
     def admit(self, samples: range) -> None:
         self.served = samples.stop
@@ -121,9 +125,3 @@ class _Run:
 def groups_of(samples: int, samples_per_prompt: int) -> Ints:
     """(samples,) the group of each sample where they lie group after group."""
     return np.arange(samples) // samples_per_prompt
-
-
-def neighbours(groups: Sequence[int] | Ints) -> bool:
-    """Whether the samples of each group stand together."""
-    runs = np.flatnonzero(np.diff(np.asarray(groups))) if len(groups) > 1 else np.zeros(0)
-    return len(runs) + (len(groups) > 0) == len(np.unique(np.asarray(groups)))

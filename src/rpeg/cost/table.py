@@ -39,9 +39,9 @@ OPS: Mapping[str, tuple[str, ...]] = {
     "put": ("bytes",),
     "get": ("bytes",),
     "call": (),
-    # host: verifier and tokeniser, a sample
+    # host: decoding and verifying responses; column ops such as advantages
     "reward": ("samples",),
-    "tokenise": ("samples",),
+    "columns": ("samples",),
 }
 _FIELDS = (
     "schema",
