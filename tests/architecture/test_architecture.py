@@ -56,7 +56,7 @@ def test_counts_equal_those_of_the_real_model(label: str, tmp_path) -> None:
     assert architecture.parameters() == sum(p.numel() for p in model.parameters())
     assert (
         architecture.parameters("value")
-        == sum(p.numel() for p in backbone.parameters()) + architecture.hidden
+        == sum(p.numel() for p in backbone.parameters()) + architecture.hidden + 1
     )
 
 

@@ -99,9 +99,9 @@ class Architecture:
         return self.hidden * (self.vocabulary + (self.context if self.learned_positions else 0))
 
     def head_parameters(self, head: Head = "lm") -> int:
-        """Parameters beyond the embedding: none for a tied lm head, one row for value and reward."""
+        """Parameters beyond the embedding: none for a tied lm head, a row and a bias otherwise."""
         if head != "lm":
-            return self.hidden
+            return self.hidden + 1
         return 0 if self.tied_embeddings else self.hidden * self.vocabulary
 
     def parts(self, head: Head = "lm") -> dict[str, int]:

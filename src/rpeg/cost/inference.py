@@ -1,0 +1,62 @@
+"""INFERENCE: forward passes over finished samples, on one replica."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from rpeg.architecture import Architecture
+from rpeg.cost import work
+from rpeg.cost.communication import collective
+from rpeg.cost.microbatches import MicroBatches, split
+from rpeg.cost.timing import Timing
+from rpeg.cost.tree import Cost, sequence
+
+Ints = npt.NDArray[np.int64]
+
+
+def infer(
+    architecture: Architecture,
+    prompt_lengths: Ints,
+    response_lengths: Ints,
+    *,
+    microbatch: int,
+    logprobs: bool,
+    timing: Timing,
+    shards: int = 1,
+) -> Cost:
+    """One forward over these samples; with `logprobs` the lm head over the response tokens, else values alone.
+
+    prompt_lengths, response_lengths: (n,) of this replica's samples. shards: ranks over which parameters lie in
+    slices (ZeRO-3), which are gathered layer by layer for each micro-batch.
+    """
+    parts = split(prompt_lengths, response_lengths, microbatch)
+    children = forward_parts(architecture, parts, timing, logprobs=logprobs)
+    if shards > 1:
+        children.append(gathers(architecture, shards, len(parts), timing))
+    return sequence("infer", children)
+
+
+def forward_parts(
+    architecture: Architecture, parts: MicroBatches, timing: Timing, *, logprobs: bool
+) -> list[Cost]:
+    """The backbone over all micro-batches, then the head."""
+    dtype = timing.dtype
+    body = work.forward(architecture, parts.rows, parts.length, dtype)
+    costs = [timing.cost("forward", "forward", parts.rows, parts.length, work=body)]
+    if logprobs:
+        last = work.head(architecture, parts.response_tokens, dtype)
+        costs.append(timing.cost("head", "head", parts.response_tokens, work=last))
+    return costs
+
+
+def gathers(architecture: Architecture, shards: int, times: int, timing: Timing) -> Cost:
+    """All-gathers of every layer, and of what is not in a layer, `times` each."""
+    size = work.BYTES_OF[timing.dtype]
+    around = architecture.parameters() - architecture.layers * architecture.layer_parameters
+    layer_bytes = architecture.layer_parameters * size
+    parts = [
+        collective("layers", "all_gather", shards, layer_bytes, timing, times * architecture.layers),
+        collective("embedding and head", "all_gather", shards, around * size, timing, times),
+    ]
+    return sequence("gather parameters", parts)

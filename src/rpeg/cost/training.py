@@ -1,0 +1,114 @@
+"""TRAIN: minibatches × epochs of micro-batches forward and backward, reductions and optimizer steps, on one gang."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from rpeg.architecture import Architecture
+from rpeg.cost import work
+from rpeg.cost.communication import collective
+from rpeg.cost.inference import gathers
+from rpeg.cost.microbatches import MicroBatches, concatenate, split
+from rpeg.cost.timing import Timing
+from rpeg.cost.tree import Cost, sequence
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+def train(
+    architecture: Architecture,
+    prompt_lengths: Ints,
+    response_lengths: Ints,
+    *,
+    minibatches: Sequence[Sequence[Ints]],
+    microbatch: int,
+    logprobs: bool,
+    timing: Timing,
+    zero: int = 0,
+) -> Cost:
+    """One optimizer step for each of `minibatches`, which name the rows of each rank: minibatches[m][rank].
+
+    prompt_lengths, response_lengths: (n,) of the whole batch. logprobs: the model has an lm head in its loss, else
+    a value head. In each minibatch the slowest rank gives the time: the tree shows its work.
+    """
+    ranks = max((len(minibatch) for minibatch in minibatches), default=1)
+    slowest = [
+        _slowest(
+            architecture,
+            [split(prompt_lengths[rows], response_lengths[rows], microbatch) for rows in minibatch],
+            timing,
+            logprobs,
+        )
+        for minibatch in minibatches
+    ]
+    parts = concatenate(slowest)
+    children = _forward_backward(architecture, parts, timing, logprobs=logprobs)
+    children += _reduction(architecture, ranks, len(minibatches), len(parts), zero, timing)
+    local = architecture.parameters() / (ranks if zero >= 1 else 1)
+    steps = np.full(len(minibatches), local)
+    children.append(timing.cost("optimizer", "optimizer", steps, work=work.optimizer(steps)))
+    return sequence("train", children)
+
+
+def shuffled(
+    samples: int, *, minibatches: int, epochs: int, dp: int, seed: int, step: int
+) -> list[list[Ints]]:
+    """Minibatches of equal size, a new order each epoch, each cut into `dp` shares: a draw as a run makes it."""
+    generator = np.random.Generator(np.random.Philox(key=np.array([seed, step], dtype=np.uint64)))
+    out = []
+    for _ in range(epochs):
+        order = generator.permutation(samples)
+        out += [list(np.array_split(rows, dp)) for rows in np.array_split(order, minibatches)]
+    return out
+
+
+def _slowest(
+    architecture: Architecture, ranks: list[MicroBatches], timing: Timing, logprobs: bool
+) -> MicroBatches:
+    """The micro-batches of the rank that takes longest over this minibatch."""
+    if len(ranks) == 1:
+        return ranks[0]
+
+    def seconds(parts: MicroBatches) -> float:
+        return sum(cost.seconds for cost in _forward_backward(architecture, parts, timing, logprobs=logprobs))
+
+    return max(ranks, key=seconds)
+
+
+def _forward_backward(
+    architecture: Architecture, parts: MicroBatches, timing: Timing, *, logprobs: bool
+) -> list[Cost]:
+    dtype = timing.dtype
+    body = work.forward_backward(architecture, parts.rows, parts.length, dtype)
+    costs = [timing.cost("forward + backward", "forward_backward", parts.rows, parts.length, work=body)]
+    if logprobs:
+        last = work.head_backward(architecture, parts.response_tokens, dtype)
+        costs.append(timing.cost("head", "head_backward", parts.response_tokens, work=last))
+    return costs
+
+
+def _reduction(
+    architecture: Architecture, ranks: int, updates: int, microbatches: int, zero: int, timing: Timing
+) -> list[Cost]:
+    """Gradients once an update; with ZeRO-3 parameters besides, forward and backward of each micro-batch."""
+    if ranks == 1:
+        return []
+    size = architecture.parameters() * work.BYTES_OF[timing.dtype]
+    if zero < 2:
+        return [collective("reduce gradients", "all_reduce", ranks, size, timing, updates)]
+    layer = architecture.layer_parameters * work.BYTES_OF[timing.dtype]
+    around = size - architecture.layers * layer
+    reduce = [
+        collective("layers", "reduce_scatter", ranks, layer, timing, updates * architecture.layers),
+        collective("embedding and head", "reduce_scatter", ranks, around, timing, updates),
+    ]
+    out = [sequence("reduce gradients", reduce)]
+    if zero == 3:
+        out.append(gathers(architecture, ranks, 2 * microbatches, timing))
+    else:
+        out.append(collective("gather parameters", "all_gather", ranks, size, timing, updates))
+    return out

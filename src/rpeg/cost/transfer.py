@@ -1,0 +1,71 @@
+"""Weights and samples on their way: publishing, the object store, loading; and what a call itself costs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rpeg.architecture import Architecture, Head
+from rpeg.cost import work
+from rpeg.cost.communication import collective
+from rpeg.cost.timing import Timing
+from rpeg.cost.tree import Cost, sequence
+
+# Passes over the bytes where nothing was measured: flatten and digest; copy, check; a copy each way in the store.
+_PASSES = {"publish": 2.0, "load": 2.0, "put": 1.0, "get": 1.0}
+
+# One call through the runtime where nothing was measured (Ray 2.x on one machine, about 1 ms).
+_CALL_SECONDS = 1e-3
+
+
+def weight_bytes(architecture: Architecture, dtype: str, head: Head = "lm") -> float:
+    """Bytes of one version of a model."""
+    return float(architecture.parameters(head) * work.BYTES_OF[dtype])
+
+
+def publish(size_bytes: float, timing: Timing, *, shards: int = 1) -> Cost:
+    """The trainer flattens a version into one bucket, takes its digest and puts it into the store."""
+    parts = [
+        _pass("flatten and digest", "publish", size_bytes, timing),
+        _pass("put", "put", size_bytes, timing),
+    ]
+    if shards > 1:
+        parts.insert(0, collective("gather", "all_gather", shards, size_bytes, timing))
+    return sequence("publish", parts)
+
+
+def receive(size_bytes: float, timing: Timing, *, across: bool = False) -> Cost:
+    """A receiver gets a version from the store, loads it and takes the digest of what it then holds.
+
+    across: the bytes come over the timing's link, from another node.
+    """
+    parts = [_pass("get", "get", size_bytes, timing), _pass("load", "load", size_bytes, timing)]
+    if across and timing.link is not None:
+        link = timing.link
+        seconds = link.latency_seconds + size_bytes / link.bandwidth_bytes_per_second
+        parts.insert(0, Cost("wire", seconds, 0.0, size_bytes, "network"))
+    return sequence("receive", parts)
+
+
+def move_samples(size_bytes: float, timing: Timing) -> Cost:
+    """A batch of samples from one worker to another through the store."""
+    return sequence(
+        "move samples", [_pass("put", "put", size_bytes, timing), _pass("get", "get", size_bytes, timing)]
+    )
+
+
+def call(timing: Timing, count: int = 1) -> Cost:
+    """What launching an item and hearing of its end costs, whatever it does."""
+    measured = timing.table("call")
+    each = _CALL_SECONDS if measured is None else float(measured)
+    return Cost(
+        "call",
+        each * count,
+        bound="host",
+        measured_seconds=0.0 if measured is None else each * count,
+        count=count,
+    )
+
+
+def _pass(name: str, op: str, size_bytes: float, timing: Timing) -> Cost:
+    each = np.array([size_bytes])
+    return timing.cost(name, op, each, work=work.copies(each, _PASSES[op]))
