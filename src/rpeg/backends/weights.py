@@ -95,7 +95,9 @@ class Published:
             parameter.copy_(tensors[name])
         held = dict(received)
         names = {name for name, _ in received}
-        primary = {alias: name for alias, name in self.manifest.aliases if alias in names and name not in names}
+        primary = {
+            alias: name for alias, name in self.manifest.aliases if alias in names and name not in names
+        }
         held.update({name: held[alias] for alias, name in primary.items()})
         return digest(self.manifest, pack(self.manifest, held))
 

@@ -4,4 +4,13 @@ from rpeg.runtime.record import StepRecord
 from rpeg.runtime.run_directory import Checkpoint, RunDirectory
 from rpeg.runtime.train import Options, Outcome, View, prepare_directory, train
 
-__all__ = ["Checkpoint", "Options", "Outcome", "RunDirectory", "StepRecord", "View", "prepare_directory", "train"]
+__all__ = [
+    "Checkpoint",
+    "Options",
+    "Outcome",
+    "RunDirectory",
+    "StepRecord",
+    "View",
+    "prepare_directory",
+    "train",
+]

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rpeg.backends.samples import Array, Samples
-from rpeg.backends.training import Trainer
+from rpeg.backends.training.trainer import Trainer
 from rpeg.errors import RunError
 from rpeg.ir import Call, Op
 
 
-def assess(samples: Samples, calls: Sequence[tuple[Call, Trainer]], *, temperature: float, microbatch: int) -> Samples:
+def assess(
+    samples: Samples, calls: Sequence[tuple[Call, Trainer]], *, temperature: float, microbatch: int
+) -> Samples:
     """The ids, the lengths and the columns that the ops of the calls give."""
     columns: dict[str, Array] = {}
     for call, trainer in calls:

@@ -91,7 +91,9 @@ class Driver:
         self._tallies: dict[int, Tally] = {}
         self._open: dict[int, int] = {}
         self._training: dict[int, int] = {}
-        self._trainers = [s.name for s in plan.graph.stages if plan.graph.trainer(next(iter(s.models), "")) is s]
+        self._trainers = [
+            s.name for s in plan.graph.stages if plan.graph.trainer(next(iter(s.models), "")) is s
+        ]
         self._step_ended = time.monotonic()
         self._stop_after: int | None = None
         self._observed: dict[int, int] = {}
@@ -132,7 +134,9 @@ class Driver:
         try:
             return await asyncio.wait_for(self._events.get(), self.stall_seconds)
         except TimeoutError:
-            raise RunError(f"nothing has happened for {self.stall_seconds:g} s.\n{self.who_waits()}") from None
+            raise RunError(
+                f"nothing has happened for {self.stall_seconds:g} s.\n{self.who_waits()}"
+            ) from None
 
     def who_waits(self) -> str:
         """What runs and what waits for what, one a line."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from rpeg.backends.generation import Request, Response, Sampling
+from rpeg.backends.generation.protocol import Request, Response, Sampling
 from rpeg.backends.samples import Samples
 from rpeg.ir import Graph, Unit
 from rpeg.job import Job
@@ -28,7 +28,8 @@ def sampling_of(job: Job, stop_token_ids: tuple[int, ...], *, greedy: bool = Fal
 def requests_of(prompts: Samples, ids: Sequence[int], workload: Workload) -> list[Request]:
     """One request a sample; `prompts` holds the step's samples without responses."""
     mine = prompts.take(ids)
-    assert mine.prompts is not None and mine.prompt_lengths is not None
+    assert mine.prompts is not None
+    assert mine.prompt_lengths is not None
     requests, start = [], 0
     for sample_id, length in zip(mine.ids.tolist(), mine.prompt_lengths.tolist(), strict=True):
         tokens = tuple(mine.prompts[start : start + length].tolist())

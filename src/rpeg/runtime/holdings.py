@@ -12,9 +12,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from rpeg.backends.generation import SlotEngine
+from rpeg.backends.generation.slots import SlotEngine
 from rpeg.backends.models import PolicyModel, load_model
-from rpeg.backends.training import OptimizerConfig, Trainer
+from rpeg.backends.training.optimizer import OptimizerConfig
+from rpeg.backends.training.trainer import Trainer
 from rpeg.ir import Kind, Stage
 from rpeg.job import Job
 from rpeg.plan import Assignment, Copy, Devices, Lowered, Plan
@@ -50,7 +51,9 @@ class Holdings:
         self._engines: dict[str, SlotEngine] = {}
         for stage in self._mine(Kind.TRAIN):
             for name in stage.models:
-                self._trained[name] = self._load(name, self.plan.assignment(stage.name), self._optimizer(name))
+                self._trained[name] = self._load(
+                    name, self.plan.assignment(stage.name), self._optimizer(name)
+                )
         for stage in self._mine(Kind.GENERATE, Kind.INFERENCE):
             for name in stage.models:
                 self._by_stage[stage.name, name] = self._held_for(stage, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 
 from rpeg import algorithms
 from rpeg.backends.data import Prompts
-from rpeg.backends.reward import Scorer
+from rpeg.backends.reward.scorer import Scorer
 from rpeg.backends.samples import Samples
 from rpeg.ir import Op
 from rpeg.job import Job
@@ -56,7 +57,7 @@ def decode(samples: Samples, tokenizer: Any) -> list[str]:
     """Responses as text, without special tokens."""
     assert samples.responses is not None
     offsets = samples.offsets
-    rows = [samples.responses[a:b].tolist() for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
+    rows = [samples.responses[a:b].tolist() for a, b in pairwise(offsets)]
     return [str(text) for text in tokenizer.batch_decode(rows, skip_special_tokens=True)]
 
 

@@ -1,11 +1,11 @@
 """What a run leaves on disk, and where a resumed run goes on.
 
-    RUN/job.yaml                the job as it was understood
-    RUN/plan.json               the plan that it runs by
-    RUN/metrics.jsonl           one step a line
-    RUN/trace-1/                see `rpeg.trace.files`
-    RUN/checkpoint-000020/      after 20 steps: state.json, and a directory for each trained model
-    RUN/model/                  the trained actor in the Hugging Face layout
+RUN/job.yaml                the job as it was understood
+RUN/plan.json               the plan that it runs by
+RUN/metrics.jsonl           one step a line
+RUN/trace-1/                see `rpeg.trace.files`
+RUN/checkpoint-000020/      after 20 steps: state.json, and a directory for each trained model
+RUN/model/                  the trained actor in the Hugging Face layout
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ class RunDirectory:
             if path.suffix != ".partial" and state.exists():
                 value = json.loads(state.read_text())
                 if value.get("schema") != SCHEMA:
-                    raise InputError(f"{path} has checkpoint schema {value.get('schema')}; this version reads {SCHEMA}")
+                    raise InputError(
+                        f"{path} has checkpoint schema {value.get('schema')}; this version reads {SCHEMA}"
+                    )
                 found.append(Checkpoint(path, int(value["steps"])))
         return found
 

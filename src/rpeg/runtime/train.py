@@ -58,7 +58,9 @@ class Options:
     export: bool = True
 
 
-def prepare_directory(job: Job, plan: Plan | None, options: Options) -> tuple[RunDirectory, Plan | None, Checkpoint | None]:
+def prepare_directory(
+    job: Job, plan: Plan | None, options: Options
+) -> tuple[RunDirectory, Plan | None, Checkpoint | None]:
     """The run's directory, the plan to run by (None: still to be made) and the checkpoint to go on from.
 
     Raises InputError where an older run is in the way, or there is nothing to resume.
@@ -67,7 +69,7 @@ def prepare_directory(job: Job, plan: Plan | None, options: Options) -> tuple[Ru
     if not options.resume:
         if run.is_used and not options.overwrite:
             raise InputError(
-                f"{run.path} holds a run already. Go on with it: --resume. Begin anew: --overwrite. Or set another output."
+                f"{run.path} holds a run. Go on with it: --resume. Begin anew: --overwrite. Or set another output."
             )
         return run, plan, None
     checkpoints = run.checkpoints()
@@ -80,7 +82,9 @@ def prepare_directory(job: Job, plan: Plan | None, options: Options) -> tuple[Ru
     return run, plan or read_plan(run.plan), checkpoints[-1]
 
 
-def train(job: Job, plan: Plan, run: RunDirectory, start: Checkpoint | None, options: Options, view: View) -> Outcome:
+def train(
+    job: Job, plan: Plan, run: RunDirectory, start: Checkpoint | None, options: Options, view: View
+) -> Outcome:
     """Runs the job. Raises InputError before anything starts, RunError where the run broke off."""
     check(plan)
     first_step = start.steps if start else 0
@@ -88,7 +92,9 @@ def train(job: Job, plan: Plan, run: RunDirectory, start: Checkpoint | None, opt
         run.clear()
     run.path.mkdir(parents=True, exist_ok=True)
     if run.plan.exists() and digest(read_plan(run.plan)) != digest(plan):
-        raise InputError(f"{run.plan} is another plan than the one given; a run keeps its plan. Begin anew: --overwrite")
+        raise InputError(
+            f"{run.plan} is another plan than the one given; a run keeps its plan. Begin anew: --overwrite"
+        )
     write_plan(plan, run.plan)
     run.job.write_text(dump_job(job))
     run.drop_metrics_from(first_step)
@@ -116,7 +122,13 @@ def train(job: Job, plan: Plan, run: RunDirectory, start: Checkpoint | None, opt
 
 
 async def _run(
-    job: Job, plan: Plan, run: RunDirectory, start: Checkpoint | None, trace: Path, options: Options, view: _Recorder
+    job: Job,
+    plan: Plan,
+    run: RunDirectory,
+    start: Checkpoint | None,
+    trace: Path,
+    options: Options,
+    view: _Recorder,
 ) -> Driver:
     lanes = sorted({lane for a in plan.assignments for lane in a.all_lanes()})
     view.on_stage(f"starting {len(lanes)} workers")
@@ -151,7 +163,9 @@ async def _run(
             raise RunError(error_text(error)) from None
 
 
-async def _ready(handles: Mapping[str, RayHandle], devices: Mapping[str, RayHandle], view: _Recorder) -> dict[str, object]:
+async def _ready(
+    handles: Mapping[str, RayHandle], devices: Mapping[str, RayHandle], view: _Recorder
+) -> dict[str, object]:
     """Models loaded, groups formed, copies at the first version; references to that version by model."""
     view.on_stage("loading models")
     first = next(iter(devices.values()))

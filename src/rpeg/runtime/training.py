@@ -11,7 +11,7 @@ from torch import Tensor
 from rpeg import algorithms
 from rpeg.algorithms.loss import token_weights
 from rpeg.backends.samples import Array, Samples
-from rpeg.backends.training import Trainer
+from rpeg.backends.training.trainer import Trainer
 from rpeg.errors import RunError
 from rpeg.job import Job
 from rpeg.schedule import share
@@ -47,7 +47,9 @@ def train(
     module = algorithms.load(job.algorithm.name)
     hyper = job.algorithm.hyper
     lengths = dict(zip(samples.ids.tolist(), samples.lengths.tolist(), strict=True))
-    minibatches, weights, mine = [], [], []
+    minibatches: list[Samples] = []
+    weights: list[Array] = []
+    mine: list[int] = []
     for number, ids in enumerate(membership(samples.ids.tolist(), workload, job.seed, step)):
         own = share(ids, [lengths[i] for i in ids], ranks)[rank]
         by_id = dict(zip(ids, _weights([lengths[i] for i in ids], hyper), strict=True))
@@ -68,8 +70,7 @@ def train(
 
 
 def _weights(lengths: Sequence[int], hyper: Any) -> Array:
-    kind, fixed = getattr(hyper, "loss_aggregation", "token_mean"), getattr(hyper, "fixed_length", None)
-    return np.asarray(token_weights(np.asarray(lengths), kind, fixed))
+    return token_weights(np.asarray(lengths), hyper.loss_aggregation, hyper.fixed_length)
 
 
 def check_staleness(samples: Samples, oldest: int, newest: int, step: int) -> dict[str, float]:

@@ -11,7 +11,7 @@ import resource
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,8 +21,8 @@ import torch
 import torch.distributed as dist
 
 from rpeg.backends.data import Prompts, load_prompts, load_tokenizer
-from rpeg.backends.generation import Request, to_samples
-from rpeg.backends.reward import Scorer, make_scorer
+from rpeg.backends.generation.protocol import Request, to_samples
+from rpeg.backends.reward.scorer import Scorer, make_scorer
 from rpeg.backends.samples import Samples
 from rpeg.backends.weights import Published, canary_tokens, check_canary
 from rpeg.errors import RunError
@@ -146,7 +146,9 @@ class Worker:
 
     # Stages
 
-    def _generate(self, work: Work, stage: Stage, inputs: Inputs, notes: Notes) -> Iterator[Answer]:
+    def _generate(
+        self, work: Work, stage: Stage, inputs: Inputs, notes: Notes
+    ) -> Generator[Answer, None, Done]:
         holding = self._reads(work, stage.name, stage.models[0], notes)
         requests = generating.requests_of(inputs.joined(work.ids), work.ids, self.workload)
         sampling = generating.sampling_of(self.job, self._stop_token_ids)
@@ -175,7 +177,9 @@ class Worker:
         texts = hosting.decode(answers, self.tokenizer)
         cut = answers.sample["finish"] == 0
         report = self.scorer.score([p.text for p in prompts], texts, [p.answer for p in prompts], cut)
-        return Done(metrics={"sum/eval_reward": float(report.scores.sum()), "sum/eval_prompts": float(len(prompts))})
+        return Done(
+            metrics={"sum/eval_reward": float(report.scores.sum()), "sum/eval_prompts": float(len(prompts))}
+        )
 
     def _assess(self, work: Work, stage: Stage, inputs: Inputs, notes: Notes) -> Done:
         assignment = self.plan.assignment(stage.name)
@@ -193,7 +197,9 @@ class Worker:
         notes.ids, notes.tokens = list(ids), int(samples.lengths.sum())
         temperature = self.job.sampling.temperature
         return Done(
-            _store(assessing.assess(samples, calls, temperature=temperature, microbatch=assignment.microbatch))
+            _store(
+                assessing.assess(samples, calls, temperature=temperature, microbatch=assignment.microbatch)
+            )
         )
 
     def _train(self, work: Work, stage: Stage, inputs: Inputs, notes: Notes) -> Done:
@@ -235,7 +241,9 @@ class Worker:
         samples = inputs.joined(work.ids)
         notes.ids, notes.tokens = list(work.ids), int(samples.lengths.sum())
         if any(op.name == "verify" for op in stage.ops):
-            batch, metrics = hosting.verify(samples, self.prompts, self.scorer, self.tokenizer, self.workload, step)
+            batch, metrics = hosting.verify(
+                samples, self.prompts, self.scorer, self.tokenizer, self.workload, step
+            )
         else:
             batch, metrics = hosting.column_ops(samples, stage.ops, self.job)
         return Done(_store(batch), metrics=metrics)
@@ -272,7 +280,9 @@ class Worker:
         launched = dict(work.versions)
         if model in launched:
             if holding.version != launched[model]:
-                raise RunError(f"{work.item} was launched for {model}@{launched[model]} and finds @{holding.version}")
+                raise RunError(
+                    f"{work.item} was launched for {model}@{launched[model]} and finds @{holding.version}"
+                )
             notes.reads[model] = holding.version
             notes.digests[f"{model}@{holding.version}"] = holding.digest
         return holding

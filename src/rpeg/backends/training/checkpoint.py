@@ -1,8 +1,8 @@
 """A trainer's state on disk: safetensors and JSON, independent of how many ranks wrote it.
 
-    weights.safetensors     every parameter, full, by name
-    optimizer.safetensors   `exp_avg/<name>` and `exp_avg_sq/<name>`, where there is an optimizer
-    trainer.json            format, updates, skipped, optimizer configuration, digest of the weights
+weights.safetensors     every parameter, full, by name
+optimizer.safetensors   `exp_avg/<name>` and `exp_avg_sq/<name>`, where there is an optimizer
+trainer.json            format, updates, skipped, optimizer configuration, digest of the weights
 """
 
 from __future__ import annotations

@@ -27,7 +27,9 @@ def token_logprobs(
     chunk: at most this many rows of logits (k, vocabulary) exist at a time; their backward computes them again.
     """
     if temperature <= 0:
-        raise ValueError(f"temperature must be > 0, got {temperature}: log-probabilities are of what was sampled")
+        raise ValueError(
+            f"temperature must be > 0, got {temperature}: log-probabilities are of what was sampled"
+        )
     if chunk is None or len(targets) <= chunk:
         return _chunk_logprobs(hidden, targets, head, temperature, entropy)
     parts = [

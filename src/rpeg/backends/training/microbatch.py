@@ -54,9 +54,9 @@ class MicroBatch:
 
 def build(samples: Samples, device: torch.device) -> MicroBatch:
     """One micro-batch of all these samples."""
-    assert samples.prompts is not None and samples.prompt_lengths is not None and samples.responses is not None, (
-        "this batch carries no tokens"
-    )
+    assert (
+        samples.prompts is not None and samples.prompt_lengths is not None and samples.responses is not None
+    ), "this batch carries no tokens"
     if len(samples) and int(samples.prompt_lengths.min()) < 1:
         raise ValueError("a sample has an empty prompt: nothing predicts its first response token")
     starts = samples.prompt_lengths[:, None]

@@ -210,4 +210,8 @@ def _part(flat: Tensor, start: int, shape: torch.Size) -> Tensor:
 
 def _squared_norm(tensors: Sequence[Tensor]) -> Tensor:
     norms = torch._foreach_norm(list(tensors))
-    return torch.stack([norm.to(torch.promote_types(norm.dtype, torch.float32)) for norm in norms]).square().sum()
+    return (
+        torch.stack([norm.to(torch.promote_types(norm.dtype, torch.float32)) for norm in norms])
+        .square()
+        .sum()
+    )

@@ -112,7 +112,9 @@ class Trainer:
         """(Σ lengths,) value of the state before each response token. Collective if sharded."""
         return self._infer(samples, Wanted(values=True), microbatch)["new_values"]
 
-    def logprobs_and_values(self, samples: Samples, *, temperature: float, microbatch: int) -> dict[str, Array]:
+    def logprobs_and_values(
+        self, samples: Samples, *, temperature: float, microbatch: int
+    ) -> dict[str, Array]:
         """Both in one forward of a shared backbone: `logprobs` and `values`. Collective if sharded."""
         wanted = Wanted(logprobs=True, values=True, temperature=temperature, logit_chunk=self.logit_chunk)
         out = self._infer(samples, wanted, microbatch)
@@ -135,7 +137,9 @@ class Trainer:
     def _in_order(self, samples: Samples, rows: list[Ints], parts: list[Tensor]) -> Array:
         """Results of the micro-batches as a flat column in the order of the samples."""
         if not rows:
-            return np.zeros(0, dtype=np.float64 if self.manifest.entries[0].dtype == "float64" else np.float32)
+            return np.zeros(
+                0, dtype=np.float64 if self.manifest.entries[0].dtype == "float64" else np.float32
+            )
         column = torch.cat(parts).cpu().numpy()
         places = np.arange(len(column))
         where = Samples(samples.ids, samples.lengths, {"place": places}).rows(np.concatenate(rows))
@@ -236,7 +240,9 @@ class Trainer:
 
     def build_microbatch(self, samples: Samples, rows: Sequence[Ints], position: int) -> MicroBatch:
         """Micro-batch number `position` of a split, a dummy where this rank has no more."""
-        return build(samples.rows(rows[position]), self.device) if position < len(rows) else dummy(self.device)
+        return (
+            build(samples.rows(rows[position]), self.device) if position < len(rows) else dummy(self.device)
+        )
 
     def forward(self, micro: MicroBatch, wanted: Wanted) -> dict[str, Tensor]:
         """The model on a micro-batch: flat (k,) tensors, see `PolicyModel.forward`. Collective when sharded."""
@@ -253,7 +259,9 @@ class Trainer:
         """How often each rank must run, for each minibatch: the largest count where ranks run in step. Collective."""
         ranks = collectives.gather_json(counts, self.group, self.device)
         if len({len(r) for r in ranks}) > 1:
-            raise RunError(f"ranks were given {[len(r) for r in ranks]} minibatches; all must be given as many")
+            raise RunError(
+                f"ranks were given {[len(r) for r in ranks]} minibatches; all must be given as many"
+            )
         return [max(column) for column in zip(*ranks, strict=True)] if self.sharded else counts
 
     # Weights and state
