@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rpeg.algorithms import loss
+from rpeg.algorithms import loss, pieces
 from rpeg.algorithms.loss import TokenLoss
 from rpeg.algorithms.masked import is_rounding
 from rpeg.errors import InputError
+from rpeg.ir import Graph, Op, Scope
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -106,6 +107,29 @@ def grpo_policy_loss(columns: Columns, mask: Tensor, hyper: Hyper) -> TokenLoss:
     `hyper.uses_entropy`; `ref_logprobs` with kl_in 'loss'. All (n, T).
     """
     return loss.policy_loss(columns, mask, hyper)
+
+
+def graph(hyper: Hyper) -> Graph:
+    """One step: responses, their assessment by verifier, reference and actor, advantages within groups, one update."""
+    loss_needs = ("ref_logprobs",) if hyper.uses_reference else ()
+    ops = [Op("group_normalize", Scope.GROUP, ("rollouts", "rewards"), ("advantages",))]
+    stages = [
+        pieces.PROMPTS,
+        pieces.GENERATE,
+        pieces.REWARD,
+        *(
+            [pieces.assessment("reference", "reference", "logprob", "ref_logprobs")]
+            if hyper.uses_reference
+            else []
+        ),
+        pieces.assessment("old_logprob", "actor", "logprob", "old_logprobs"),
+        pieces.host("advantage", ops),
+        pieces.trainer(
+            "train_actor", "actor", "grpo_policy_loss", ("old_logprobs", "advantages", *loss_needs)
+        ),
+    ]
+    models = [pieces.ACTOR, *([pieces.REFERENCE] if hyper.uses_reference else [])]
+    return pieces.connect("grpo", models, stages)
 
 
 OPS: Mapping[str, Callable[..., Any]] = {

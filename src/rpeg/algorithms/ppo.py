@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rpeg.algorithms import loss
+from rpeg.algorithms import loss, pieces
 from rpeg.algorithms.loss import TokenLoss
 from rpeg.algorithms.masked import inside, masked_whiten
+from rpeg.ir import Graph, Op, Scope
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -138,6 +139,37 @@ def ppo_value_loss(columns: Columns, mask: Tensor, hyper: Hyper) -> TokenLoss:
         "returns": returns,
     }
     return TokenLoss(0.5 * error, metrics)
+
+
+def graph(hyper: Hyper) -> Graph:
+    """One step: responses, their assessment by verifier, reference, actor and critic, advantages, two updates."""
+    advantage_needs = ("old_logprobs", "ref_logprobs") if hyper.kl_in == "reward" else ()
+    loss_needs = ("ref_logprobs",) if hyper.kl_in == "loss" else ()
+    ops = [
+        Op("kl_penalty", Scope.SAMPLE, ("rewards", *advantage_needs), ("token_rewards",)),
+        Op("gae", Scope.SAMPLE, ("token_rewards", "values"), ("advantages", "returns")),
+    ]
+    if hyper.whiten_advantages:
+        ops.append(Op("whiten", Scope.BATCH, ("advantages",), ("advantages",)))
+    stages = [
+        pieces.PROMPTS,
+        pieces.GENERATE,
+        pieces.REWARD,
+        *(
+            [pieces.assessment("reference", "reference", "logprob", "ref_logprobs")]
+            if hyper.uses_reference
+            else []
+        ),
+        pieces.assessment("old_logprob", "actor", "logprob", "old_logprobs"),
+        pieces.assessment("value", "critic", "value", "values"),
+        pieces.host("advantage", ops),
+        pieces.trainer(
+            "train_actor", "actor", "ppo_policy_loss", ("old_logprobs", "advantages", *loss_needs)
+        ),
+        pieces.trainer("train_critic", "critic", "ppo_value_loss", ("values", "returns")),
+    ]
+    models = [pieces.ACTOR, pieces.CRITIC, *([pieces.REFERENCE] if hyper.uses_reference else [])]
+    return pieces.connect("ppo", models, stages)
 
 
 OPS: Mapping[str, Callable[..., Any]] = {
