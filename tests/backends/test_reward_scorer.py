@@ -49,7 +49,7 @@ def module(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def trap(module: Path) -> Iterator[Scorer]:
-    with scorer(module, "trap", limit_seconds=0.5) as made:
+    with scorer(module, "trap", limit_seconds=20.0) as made:
         yield made
 
 
@@ -65,9 +65,8 @@ def scorer(module: Path, function: str, limit_seconds: float = 5.0, truncated: s
 
 
 def test_built_in() -> None:
-    report = make_scorer(Reward(name="numeric")).score(
-        ["1+2", "2+2", "2+3"], ["3", "5", "5"], ["3", "4", "x"], [False] * 3
-    )
+    made = make_scorer(Reward(name="numeric"))
+    report = made.score(["1+2", "2+2", "2+3"], ["3", "5", "5"], ["3", "4", "x"], [False] * 3)
     assert report.scores.tolist() == [1.0, 0.0, 0.0]
     assert (report.failed, report.timed_out, report.truncated) == (1, 0, 0)
     assert "'x' holds no number" in report.reason
@@ -88,8 +87,9 @@ def test_each_failure_costs_one_sample(trap: Scorer) -> None:
     assert report.reason == "KeyError: 'what\\nelse'"
 
 
-def test_a_function_that_hangs_is_ended(trap: Scorer) -> None:
-    report = trap.score(["1"] * 3, ["one", "hang", "one"], ["2"] * 3, [False] * 3)
+def test_a_function_that_hangs_is_ended(module: Path) -> None:
+    with scorer(module, "trap", limit_seconds=1.0) as made:
+        report = made.score(["1"] * 3, ["one", "hang", "one"], ["2"] * 3, [False] * 3)
     assert report.scores.tolist() == [1.0, 0.0, 1.0]
     assert (report.failed, report.timed_out) == (0, 1)
 

@@ -62,7 +62,7 @@ def test_check_says_what_was_understood(monkeypatch: pytest.MonkeyPatch, tmp_pat
     for words in (
         "60 steps",
         "64 prompts × 8 = 512 samples",
-        "4 minibatches of 128",
+        "4 × 128 samples an epoch",
         "2 × cpu",
         "is a valid job",
     ):

@@ -67,9 +67,10 @@ def test_broken_job_exits_2_without_traceback(text: str, says: str, tmp_path: Pa
     assert says in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"), [(["chekc"], "chekc"), (["init", "--forc"], "--forc"), (["check"], "JOB")]
-)
+USAGE = [(["chekc"], "chekc"), (["init", "--forc"], "--forc"), (["check"], "JOB")]
+
+
+@pytest.mark.parametrize(("arguments", "says"), USAGE)
 def test_usage_errors_exit_2(arguments: list[str], says: str) -> None:
     result = CliRunner().invoke(main.make_app(), arguments)
     assert result.exit_code == 2

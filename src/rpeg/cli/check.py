@@ -56,7 +56,7 @@ def understood(job: Job) -> Iterator[tuple[str, str]]:
     yield (
         "batch",
         f"{batch.prompts} prompts × {batch.samples_per_prompt} = {batch.samples} samples a step, "
-        f"{batch.minibatches} minibatches of {batch.minibatch_samples}, epochs {batch.epochs}: "
+        f"{batch.minibatches} × {batch.minibatch_samples} samples an epoch, {batch.epochs} epochs: "
         f"{batch.minibatches * batch.epochs} updates a step",
     )
     yield "lengths", f"prompt ≤ {lengths.max_prompt}, response ≤ {lengths.max_response} tokens"

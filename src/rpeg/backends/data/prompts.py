@@ -27,7 +27,7 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Prompts:
-    """All usable prompts of a file in its order. dropped: how many were longer than `max_prompt` tokens.
+    """All usable prompts of a file in its order. dropped: how many had no token or more than `max_prompt`.
 
     Steps walk through one shuffle of all prompts after another: step s takes the places s·size … (s+1)·size − 1 of
     epoch after epoch, so that a run resumes at any step with nothing but the step's number, and every prompt is used

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
-# A sign belongs to a number unless it follows one (2-5 ends in 5, not in -5); commas group by thousands.
+# 12-5 ends in 5, not in -5; 1,234 is one number, 1,23 are two; .5 is a number, the 5 of "...5" is another.
 _NUMBER = re.compile(
-    r"(?<![0-9.])[-+]?(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,4})?"
+    r"(?:(?<![0-9])[-+])?"
+    r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?|(?<![0-9.])\.[0-9]+)"
+    r"(?:[eE][-+]?[0-9]{1,4}(?![0-9]))?"
 )
 
 
