@@ -97,20 +97,23 @@ def test_a_real_tokenizer_from_a_directory(tmp_path: Path) -> None:
     assert [prompt.text for prompt in loaded.prompts] == ["1+2", "3+4"]
     assert loaded.prompts[1].tokens == (3, 10, 4)
     assert loaded.dropped == 1
+    with pytest.raises(InputError, match=r"heldout: 1 of 3 .* 2 are kept, 3 are needed"):
+        load_prompts(job, tokenizer, "heldout")
     with pytest.raises(InputError, match=r"3 of 3 prompts are longer than lengths.max_prompt 2 tokens"):
         load_prompts(make_job(directory, ["1+2", "10+20", "3+4"], max_prompt=2), tokenizer)
 
 
 def make_job(directory: Path, texts: list[str], max_prompt: int) -> Any:
     """The parts of a job that prompts need."""
-    from rpeg.job.schema import Batch, Data, Job, Lengths
+    from rpeg.job.schema import Batch, Data, Evaluation, Job, Lengths
 
     file = directory / "train.jsonl"
     file.write_text("".join(f'{{"prompt": "{text}", "answer": "0"}}\n' for text in texts))
     return Job.model_construct(
         name="j",
         seed=0,
-        data=Data(train=str(file)),
+        data=Data(train=str(file), heldout=str(file)),
+        evaluation=Evaluation(every=1, prompts=3),
         batch=Batch(prompts=2),
         lengths=Lengths(max_prompt=max_prompt, max_response=4),
     )

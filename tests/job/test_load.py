@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+import yaml
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from job_files import changed, write_job
 
+import rpeg
 from rpeg.errors import InputError
 from rpeg.job import dump_job, load_job, parse_job
 from rpeg.job.fields import number, whole
@@ -69,20 +74,28 @@ def test_every_key_says_what_it_means() -> None:
     check(Job)
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.integers(-(2**53), 2**53))
 def test_whole_numbers_in_any_notation(value: int) -> None:
     assert whole(value) == whole(float(value)) == whole(str(value)) == value
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_numbers_as_text(value: float) -> None:
     assert number(repr(value)) == value
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.dictionaries(st.sampled_from(["steps", "batch", "cluster", "models", "x"]), VALUES))
 def test_no_input_escapes_as_another_error(changes: dict[str, object]) -> None:
-    import yaml
-
     text = yaml.safe_dump({**changed({}), **changes})
     with pytest.raises(InputError):
         parse_job(text, base_dir="/nonexistent")
+
+
+def test_reading_a_job_needs_no_gpu_stack() -> None:
+    script = "import sys, rpeg.job; print(sorted({'torch', 'ray', 'transformers'} & set(sys.modules)))"
+    env = {**os.environ, "PYTHONPATH": str(Path(rpeg.__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -34,7 +34,7 @@ def parse(text: str, file: str) -> Document:
         raise JobError(f"{file}: the file is empty. `rpeg init` writes a commented job file to start from.")
     if not isinstance(node, yaml.MappingNode):
         raise JobError(f"{file}: holds {show(data)}, not keys with values. `rpeg init` writes an example.")
-    keys = list(_keys(node, ()))
+    keys = list(_keys(node, (), set()))
     problems = [*_repeated(keys), *_not_text(keys)]
     if problems:
         raise stop(file, problems)
@@ -49,16 +49,19 @@ def _place(error: Exception) -> str:
     return f"{where}: is not valid YAML: {reason}. Check indentation, colons and quotes there."
 
 
-def _keys(node: yaml.Node, path: Path) -> Iterator[tuple[Path, int, str]]:
-    """(path, line, YAML tag) of every key below a node, repeated ones too."""
+def _keys(node: yaml.Node, path: Path, seen: set[int]) -> Iterator[tuple[Path, int, str]]:
+    """(path, line, YAML tag) of every key below a node, repeated ones too. Aliases are followed once."""
+    if id(node) in seen:
+        return
+    seen.add(id(node))
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             here = (*path, str(key.value))
             yield here, key.start_mark.line + 1, key.tag
-            yield from _keys(value, here)
+            yield from _keys(value, here, seen)
     elif isinstance(node, yaml.SequenceNode):
         for index, value in enumerate(node.value):
-            yield from _keys(value, (*path, str(index)))
+            yield from _keys(value, (*path, str(index)), seen)
 
 
 def _repeated(keys: list[tuple[Path, int, str]]) -> Iterator[Problem]:

@@ -8,6 +8,8 @@ from math import gcd
 from rpeg.job.problems import Problem
 from rpeg.job.schema import Job
 
+_FAR = 10_000  # no use to anyone who asked for a number this far off
+
 
 def divisible(job: Job) -> Iterator[Problem]:
     """Equal minibatches, equal shares of each for every device; otherwise both numbers and the nearest legal ones."""
@@ -29,7 +31,7 @@ def divisible(job: Job) -> Iterator[Problem]:
 def _way_out(job: Job, devices: int) -> str:
     """The legal values next to what is asked, changing one number at a time."""
     batch = job.batch
-    minibatches = _around(batch.minibatches, _legal_minibatches(batch.samples, devices))
+    minibatches = _nearest_minibatches(batch.minibatches, batch.samples, devices)
     multiple = batch.minibatches * devices
     step = multiple // gcd(multiple, batch.samples_per_prompt)
     below = batch.prompts // step * step
@@ -38,15 +40,15 @@ def _way_out(job: Job, devices: int) -> str:
     return f"Nearest legal: {', or '.join([*ways, f'prompts {_either(prompts)}'])}."
 
 
-def _legal_minibatches(samples: int, devices: int) -> list[int]:
-    return [n for n in range(1, samples + 1) if samples % n == 0 and samples // n % devices == 0]
+def _nearest_minibatches(asked: int, samples: int, devices: int) -> list[int]:
+    """The largest legal number below and the smallest above, if they are not far away."""
 
+    def first(candidates: Iterable[int]) -> list[int]:
+        return [next((n for n in candidates if samples % n == 0 and samples // n % devices == 0), 0)]
 
-def _around(value: int, legal: Iterable[int]) -> list[int]:
-    """The largest legal value below and the smallest above."""
-    legal = list(legal)
-    below, above = [v for v in legal if v < value], [v for v in legal if v > value]
-    return [*below[-1:], *above[:1]]
+    below = first(range(asked - 1, max(0, asked - _FAR), -1))
+    above = first(range(asked + 1, min(samples, asked + _FAR) + 1))
+    return [n for n in (*below, *above) if n]
 
 
 def _either(values: Iterable[int]) -> str:

@@ -69,14 +69,14 @@ def shuffle(seed: int, epoch: int, count: int) -> npt.NDArray[np.int64]:
 def load_prompts(job: Job, tokenizer: Any, split: str = "train") -> Prompts:
     """The prompts of a job's `data.train` or `data.heldout`, tokenised; see `tokenizer.load_tokenizer`.
 
-    InputError when the file is wrong, or when too few prompts for a batch (of an evaluation: none) are left.
+    InputError when the file is wrong, or when too few prompts are left for a batch or an evaluation.
     """
     path = getattr(job.data, split)
     if path is None:
         raise InputError(f"data.{split} is not given in job {job.name}")
     records = read_records(path, job.data.prompt, job.data.answer)
     kept = tokenise(records, tokenizer, job.lengths.max_prompt, job.data.chat_template)
-    needed = job.batch.prompts if split == "train" else 1
+    needed = job.batch.prompts if split == "train" else job.evaluation.prompts if job.evaluation.every else 1
     if len(kept) < needed:
         raise InputError(
             f"data.{split}: {len(records) - len(kept)} of {len(records)} prompts are longer than lengths.max_prompt "

@@ -14,17 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rpeg.backends.reward.failure import Failed, TimedOut
 from rpeg.errors import InputError, RunError
 
 START_LIMIT_SECONDS = 120.0  # importing a reward module may take long, once; it counts on no sample's time
-
-
-class TimedOut(Exception):
-    """The function took longer than its limit."""
-
-
-class Failed(Exception):
-    """The function raised, died, or gave what is no number."""
 
 
 @dataclass

@@ -11,8 +11,8 @@ from types import TracebackType
 import numpy as np
 import numpy.typing as npt
 
-from rpeg.backends.reward.process import Failed, FunctionProcess, TimedOut
-from rpeg.backends.reward.worker import describe
+from rpeg.backends.reward.failure import Failed, TimedOut, describe
+from rpeg.backends.reward.process import FunctionProcess
 from rpeg.errors import RpegError
 from rpeg.job.functions import PREFIX
 from rpeg.job.schema import Reward

@@ -11,6 +11,7 @@ import os
 import sys
 from typing import Any, TextIO
 
+from rpeg.backends.reward.failure import describe
 from rpeg.errors import InputError
 from rpeg.job.functions import import_function
 
@@ -32,12 +33,6 @@ def main() -> None:
     _reply(replies, {"ready": True})
     for line in sys.stdin:
         _reply(replies, _score(function, json.loads(line)))
-
-
-def describe(error: BaseException) -> str:
-    """The error's type and its first line."""
-    lines = str(error).splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def _score(function: Any, request: list[str]) -> dict[str, Any]:
