@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Part:
-    """A base part that has left a generator. batch: a reference to its `Samples`."""
+    """A base part that has left a generator. batch: its `Samples`; a reference to them once it reaches the driver."""
 
     part: int
     ids: tuple[int, ...]
@@ -68,10 +69,37 @@ class Part:
 class Done:
     """An item's end on one lane.
 
-    batch: a reference to the `Samples` that it made, if any. published: a reference to each model's new weights.
-    metrics: numbers to show; summed or averaged by the driver as their names say (see `record`).
+    batch: the `Samples` that it made, if any. published: each model's new weights. Both are references once they reach
+    the driver. metrics: numbers to show; summed or averaged by the driver as their names say (see `record`).
     """
 
     batch: Any = None
     published: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
+
+
+Answer = Part | Done
+
+
+def pack(answer: Answer) -> Iterator[Any]:
+    """An answer without its contents and the number of these, then the contents one by one.
+
+    Sent so, each becomes an object of its own that belongs to the driver, which passes it on unseen.
+    """
+    if isinstance(answer, Part):
+        yield replace(answer, batch=None), 1
+        yield answer.batch
+        return
+    batches = [] if answer.batch is None else [answer.batch]
+    contents = [*batches, *answer.published.values()]
+    yield Done(len(batches) or None, dict.fromkeys(answer.published), answer.metrics), len(contents)
+    yield from contents
+
+
+def unpack(answer: Answer, contents: Sequence[Any]) -> Answer:
+    """The answer with its contents, or references to them, put back."""
+    if isinstance(answer, Part):
+        return replace(answer, batch=contents[0])
+    batches = answer.batch or 0
+    published = dict(zip(answer.published, contents[batches:], strict=True))
+    return Done(contents[0] if batches else None, published, answer.metrics)
