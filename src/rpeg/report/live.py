@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from itertools import pairwise
 from statistics import median
 from typing import Protocol
 
@@ -184,7 +185,8 @@ class LiveView:
             return []
         versions = " ".join(f"{model} v{version}" for model, version in self.last.versions.items())
         line = (
-            f"{self.last.tokens_per_second:,.0f} tokens/s · {seconds_text(median(self.seconds[-20:]))} a step · {versions} · "
+            f"{self.last.tokens_per_second:,.0f} tokens/s · {seconds_text(median(self.seconds[-20:]))} a step · "
+            f"{versions} · "
             f"{self.activity.queued_samples} samples generated and not trained yet"
         )
         reward = f"reward {self.rewards[-1]:.3f}  {sparkline(self.rewards, 60)}" if self.rewards else ""
@@ -216,7 +218,7 @@ def sparkline(values: list[float], width: int) -> str:
         return ""
     count = min(width, len(values))
     bounds = [len(values) * i // count for i in range(count + 1)]
-    means = [sum(values[a:b]) / (b - a) for a, b in zip(bounds, bounds[1:], strict=False)]
+    means = [sum(values[a:b]) / (b - a) for a, b in pairwise(bounds)]
     low, high = min(means), max(means)
     span = (high - low) or 1.0
     return "".join(SPARKS[round((m - low) / span * (len(SPARKS) - 1))] for m in means)

@@ -18,7 +18,7 @@ from rpeg.plan import Item, ItemKind, Plan
 from rpeg.runtime.batches import Batches
 from rpeg.runtime.record import StepRecord, Tally
 from rpeg.runtime.run_directory import Checkpoint, RunDirectory
-from rpeg.runtime.work import Done, Part, Work
+from rpeg.runtime.work import Answer, Part, Work
 from rpeg.schedule import Cancel, Command, Event, Failed, Finished, Launch, Produced, Scheduler, SyncWeights
 from rpeg.trace import Entry, JsonLines, What, driver_file
 
@@ -26,9 +26,9 @@ from rpeg.trace import Entry, JsonLines, What, driver_file
 class Handle(Protocol):
     """How the driver reaches one worker."""
 
-    def run(self, work: Work, references: list[Any]) -> AsyncIterator[Part | Done]: ...
+    def run(self, work: Work, references: list[Any]) -> AsyncIterator[Answer]: ...
 
-    def receive(self, work: Work, reference: Any) -> AsyncIterator[Part | Done]: ...
+    def receive(self, work: Work, reference: Any) -> AsyncIterator[Answer]: ...
 
 
 class Watcher(Protocol):
@@ -158,7 +158,7 @@ class Driver:
                 calls = self._run_calls(command, entry.seq)
             self._spawn(self._item(command.item, calls))
 
-    def _run_calls(self, command: Launch, seq: int) -> list[AsyncIterator[Part | Done]]:
+    def _run_calls(self, command: Launch, seq: int) -> list[AsyncIterator[Answer]]:
         item = command.item
         names, references = self.batches.inputs_of(item)
         sizes = self.scheduler.lowered.parts
@@ -176,12 +176,12 @@ class Driver:
                 work = replace(work, save=self.checkpoints.directory.begin_checkpoint(item.step + 1))
         return [self.handles[lane].run(work, references) for lane in command.lanes]
 
-    def _transfer_calls(self, command: SyncWeights, seq: int) -> list[AsyncIterator[Part | Done]]:
+    def _transfer_calls(self, command: SyncWeights, seq: int) -> list[AsyncIterator[Answer]]:
         work = Work(command.item, seq, versions=((command.model, command.version),))
         reference = self._broadcasts[command.model, command.version]
         return [self.handles[lane].receive(work, reference) for lane in command.lanes]
 
-    async def _item(self, item: Item, calls: list[AsyncIterator[Part | Done]]) -> None:
+    async def _item(self, item: Item, calls: list[AsyncIterator[Answer]]) -> None:
         """Follows an item on all its lanes; it has finished when all have."""
         try:
             await asyncio.gather(*(self._follow(item, call) for call in calls))
@@ -192,7 +192,7 @@ class Driver:
         else:
             await self._events.put(Finished(item))
 
-    async def _follow(self, item: Item, call: AsyncIterator[Part | Done]) -> None:
+    async def _follow(self, item: Item, call: AsyncIterator[Answer]) -> None:
         async for answer in call:
             if isinstance(answer, Part):
                 self.batches.add_part(item, answer.part, answer.batch)

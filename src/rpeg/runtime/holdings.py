@@ -96,7 +96,7 @@ class Holdings:
     def drop_caches(self, holding: Holding) -> None:
         """Frees what engines computed with older weights."""
         for stage, engine in self._engines.items():
-            if self.for_stage(stage, holding.model) is holding:
+            if self.for_stage(stage, self.plan.graph.stage(stage).models[0]) is holding:
                 engine.drop_caches()
 
     def _mine(self, *kinds: Kind) -> Iterator[Stage]:

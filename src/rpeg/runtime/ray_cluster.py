@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from rpeg.runtime.work import Done, Part, Station, Work
+from rpeg.runtime.work import Answer, Station, Work, unpack
 from rpeg.runtime.worker import Worker
 
 LOOPBACK = "127.0.0.1"
@@ -66,16 +66,17 @@ class RayHandle:
         self.station = station
         self.actor: Any = actor.remote(station)
 
-    def run(self, work: Work, references: list[Any]) -> AsyncIterator[Part | Done]:
+    def run(self, work: Work, references: list[Any]) -> AsyncIterator[Answer]:
         return self._answers(self.actor.run.options(num_returns="streaming").remote(work, *references))
 
-    def receive(self, work: Work, reference: Any) -> AsyncIterator[Part | Done]:
+    def receive(self, work: Work, reference: Any) -> AsyncIterator[Answer]:
         return self._answers(self.actor.receive.options(num_returns="streaming").remote(work, reference))
 
     @staticmethod
-    async def _answers(stream: Any) -> AsyncIterator[Part | Done]:
+    async def _answers(stream: Any) -> AsyncIterator[Answer]:
         async for reference in stream:
-            yield await reference
+            answer, count = await reference
+            yield unpack(answer, [await anext(stream) for _ in range(count)])
 
 
 async def call_all(handles: Mapping[str, RayHandle], method: str, *arguments: Any) -> dict[str, Any]:

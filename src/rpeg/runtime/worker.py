@@ -11,7 +11,7 @@ import resource
 import socket
 import sys
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -31,11 +31,9 @@ from rpeg.plan import Devices, lower
 from rpeg.runtime import assessing, generating, hosting, training
 from rpeg.runtime.holdings import DTYPES, Holding, Holdings
 from rpeg.runtime.inputs import Inputs
-from rpeg.runtime.work import Done, Part, Station, Work
+from rpeg.runtime.work import Answer, Done, Part, Station, Work, pack
 from rpeg.schedule import share
 from rpeg.trace import JsonLines, Span, span_file
-
-Answer = Part | Done
 
 
 @dataclass
@@ -91,15 +89,21 @@ class Worker:
         references: dict[str, Any] = {}
         for model, holding in self.holdings.trained.items():
             references.update(self._publish(holding, model, holding.version))
-        return references
+        # Kept here: a reference inside an answer does not keep alive what it points to.
+        self._initial = {model: _store(broadcast) for model, broadcast in references.items()}
+        return self._initial
 
     def receive_initial(self, broadcasts: Mapping[str, Any]) -> None:
         """Brings copies to the version that the run begins with."""
         for holding in self.holdings.copies.values():
             self._receive(holding, _fetch(broadcasts[holding.model]))
 
-    def run(self, work: Work, *batches: Samples) -> Iterator[Answer]:
-        """An item of a stage. Yields a `Part` for each base part of a generator, and `Done` at the end."""
+    def run(self, work: Work, *batches: Samples) -> Iterator[Any]:
+        """An item of a stage. A `Part` for each base part of a generator, and `Done` at the end, each packed."""
+        for answer in self._answers(work, batches):
+            yield from pack(answer)
+
+    def _answers(self, work: Work, batches: Sequence[Samples]) -> Iterator[Answer]:
         stage = self.graph.stage(work.item.name)
         inputs = Inputs(work.data, batches)
         # The end must be written before it is told: whoever reads the log then finds the span.
@@ -118,7 +122,7 @@ class Worker:
                 raise RunError(f"stage {stage.name} is {stage.kind}, which no backend runs")
         yield done
 
-    def receive(self, work: Work, broadcast: Broadcast) -> Iterator[Answer]:
+    def receive(self, work: Work, broadcast: Broadcast) -> Iterator[Any]:
         """A transfer: takes a version into the copy that the item names."""
         with self._span(work) as notes:
             holding = self.holdings.copies[work.item.name]
@@ -126,7 +130,7 @@ class Worker:
                 self._receive(holding, broadcast)
             notes.reads[holding.model] = holding.version
             notes.digests[f"{holding.model}@{holding.version}"] = holding.digest
-        yield Done()
+        yield from pack(Done())
 
     def export(self, model: str, directory: str) -> None:
         """Writes a trained model as a Hugging Face directory with its tokenizer; collective over its trainer's block."""
@@ -161,7 +165,7 @@ class Worker:
             batches.append(batch)
             notes.ids += batch.ids.tolist()
             notes.tokens += int(batch.lengths.sum())
-            yield Part(number, tuple(batch.ids.tolist()), tuple(batch.lengths.tolist()), _store(batch))
+            yield Part(number, tuple(batch.ids.tolist()), tuple(batch.lengths.tolist()), batch)
         return Done(metrics=generating.rollout_metrics(batches))
 
     def _evaluate(self, work: Work, stage: Stage, notes: Notes) -> Done:
@@ -197,9 +201,7 @@ class Worker:
         notes.ids, notes.tokens = list(ids), int(samples.lengths.sum())
         temperature = self.job.sampling.temperature
         return Done(
-            _store(
-                assessing.assess(samples, calls, temperature=temperature, microbatch=assignment.microbatch)
-            )
+            assessing.assess(samples, calls, temperature=temperature, microbatch=assignment.microbatch)
         )
 
     def _train(self, work: Work, stage: Stage, inputs: Inputs, notes: Notes) -> Done:
@@ -237,7 +239,7 @@ class Worker:
     def _host(self, work: Work, stage: Stage, inputs: Inputs, notes: Notes) -> Done:
         step = work.item.step
         if not work.data:
-            return Done(_store(hosting.prompt_batch(self.prompts, self.workload, step)))
+            return Done(hosting.prompt_batch(self.prompts, self.workload, step))
         samples = inputs.joined(work.ids)
         notes.ids, notes.tokens = list(work.ids), int(samples.lengths.sum())
         if any(op.name == "verify" for op in stage.ops):
@@ -246,12 +248,12 @@ class Worker:
             )
         else:
             batch, metrics = hosting.column_ops(samples, stage.ops, self.job)
-        return Done(_store(batch), metrics=metrics)
+        return Done(batch, metrics=metrics)
 
     # Weights
 
     def _publish(self, holding: Holding, model: str, version: int) -> dict[str, Any]:
-        """Notes the digest; where copies are fed from here, a reference to the weights, from the first rank only."""
+        """Notes the digest; where copies are fed from here, the weights to send them, from the first rank only."""
         published = holding.trainer.publish(version)
         holding.digest = published.digest
         if not any(copy.model == model for copy in self.lowered.copies):
@@ -260,7 +262,7 @@ class Worker:
         trainer = self.graph.trainer(model)
         assert trainer is not None
         first = self.plan.assignment(trainer.name).all_lanes()[0]
-        return {model: _store(Broadcast(published, canary))} if self.station.lane == first else {}
+        return {model: Broadcast(published, canary)} if self.station.lane == first else {}
 
     def _receive(self, holding: Holding, broadcast: Broadcast) -> None:
         published = broadcast.published
