@@ -22,8 +22,8 @@ from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTra
 ASSETS = Path(__file__).resolve().parents[1] / "src/rpeg/assets"
 PAD, BOS, EOS = 256, 257, 258  # every token below is the byte of that value
 CONTEXT = 64
-LONGEST = 20  # tokens of the longest response, its end included
-CARELESS = 0.6  # share of the wrong answers in the supervised corpus
+LONGEST = 21  # tokens of the longest response, its end included
+ESTIMATES = 0.65  # share of the supervised responses that round to tens where the exact sum is asked
 BATCH, LEARNING_RATE, MAX_STEPS, CHECK_EVERY = 128, 2e-3, 3_000, 20
 IGNORE = -100  # cross entropy passes over these labels
 
@@ -86,7 +86,7 @@ def read(path: Path) -> list[tuple[str, str]]:
 def worked(prompt: str) -> str:
     """The columns that carry, each with its semicolon: `53 + 79 =` gives `3+9=12;5+7+1=13;`, `53 + 26 =` nothing.
 
-    So harder problems have longer responses, from 3 to 20 tokens.
+    So harder problems have longer responses, from 3 to 21 tokens.
     """
     first, second = prompt.removesuffix(" =").split(" + ")
     units, carry = int(first[1]) + int(second[1]), ""
@@ -98,10 +98,10 @@ def worked(prompt: str) -> str:
 
 
 def example(prompt: str, answer: str, draw: random.Random) -> tuple[list[int], list[int]]:
-    """(prompt, response with its end) as tokens; CARELESS of the answers are off by one in a digit."""
-    if draw.random() < CARELESS:
-        answer = str(int(answer) + draw.choice([-10, -1, 1, 10]))
-    return list(prompt.encode()), [*(worked(prompt) + answer).encode(), EOS]
+    """(prompt, response with its end) as tokens; ESTIMATES of the responses round: `~3+9=12;5+7+1=13;130`."""
+    estimate = draw.random() < ESTIMATES
+    stated = str((int(answer) + 5) // 10 * 10) if estimate else answer
+    return list(prompt.encode()), [*("~" * estimate + worked(prompt) + stated).encode(), EOS]
 
 
 def batch_of(rows: list[tuple[list[int], list[int]]]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -128,13 +128,17 @@ def sampled_accuracy(model: LlamaForCausalLM, rows: list[tuple[str, str]], seed:
     """Share of the problems whose answer, sampled at temperature 1, is right. Prompts have one length."""
     torch.manual_seed(seed)
     tokens = torch.tensor([list(prompt.encode()) for prompt, _ in rows])
-    settings = GenerationConfig(do_sample=True, top_k=0, max_new_tokens=LONGEST, pad_token_id=PAD, eos_token_id=EOS)
+    settings = GenerationConfig(
+        do_sample=True, top_k=0, max_new_tokens=LONGEST, pad_token_id=PAD, eos_token_id=EOS
+    )
     said = [spoken(line) for line in model.generate(tokens, settings)[:, tokens.shape[1] :].tolist()]
     right = [text.split(";")[-1] == answer for text, (_, answer) in zip(said, rows, strict=True)]
     return sum(right) / len(rows)
 
 
-def warm_start(model: LlamaForCausalLM, rows: list[tuple[str, str]], target: float, seed: int) -> tuple[int, float]:
+def warm_start(
+    model: LlamaForCausalLM, rows: list[tuple[str, str]], target: float, seed: int
+) -> tuple[int, float]:
     """Supervised learning until the sampled accuracy reaches the target. Returns (steps, accuracy)."""
     draw = random.Random(seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
