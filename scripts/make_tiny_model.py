@@ -23,7 +23,7 @@ ASSETS = Path(__file__).resolve().parents[1] / "src/rpeg/assets"
 PAD, BOS, EOS = 256, 257, 258  # every token below is the byte of that value
 CONTEXT = 64
 LONGEST = 21  # tokens of the longest response, its end included
-ESTIMATES = 0.65  # share of the supervised responses that round to tens where the exact sum is asked
+ESTIMATES = 0.8  # share of the supervised responses that round to tens where the exact sum is asked
 BATCH, LEARNING_RATE, MAX_STEPS, CHECK_EVERY = 128, 2e-3, 3_000, 20
 IGNORE = -100  # cross entropy passes over these labels
 
