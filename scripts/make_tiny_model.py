@@ -22,7 +22,9 @@ from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTra
 ASSETS = Path(__file__).resolve().parents[1] / "src/rpeg/assets"
 PAD, BOS, EOS = 256, 257, 258  # every token below is the byte of that value
 CONTEXT = 64
-BATCH, LEARNING_RATE, MAX_STEPS, CHECK_EVERY = 256, 1e-3, 3_000, 10
+LONGEST = 21  # tokens of the longest response, its end included
+ESTIMATES = 0.8  # share of the supervised responses that round to tens where the exact sum is asked
+BATCH, LEARNING_RATE, MAX_STEPS, CHECK_EVERY = 128, 2e-3, 3_000, 20
 IGNORE = -100  # cross entropy passes over these labels
 
 
@@ -75,10 +77,31 @@ def make_model(vocabulary: int) -> LlamaForCausalLM:
     return LlamaForCausalLM(config)
 
 
-def read(path: Path) -> list[tuple[list[int], list[int]]]:
-    """(prompt, answer with its end) of each line, as tokens."""
+def read(path: Path) -> list[tuple[str, str]]:
+    """(prompt, answer) of each line."""
     rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    return [(list(row["prompt"].encode()), [*row["answer"].encode(), EOS]) for row in rows]
+    return [(row["prompt"], row["answer"]) for row in rows]
+
+
+def worked(prompt: str) -> str:
+    """The columns that carry, each with its semicolon: `53 + 79 =` gives `3+9=12;5+7+1=13;`, `53 + 26 =` nothing.
+
+    So harder problems have longer responses, from 3 to 21 tokens.
+    """
+    first, second = prompt.removesuffix(" =").split(" + ")
+    units, carry = int(first[1]) + int(second[1]), ""
+    steps = ""
+    if units >= 10:
+        steps, carry = f"{first[1]}+{second[1]}={units};", "+1"
+    tens = int(first[0]) + int(second[0]) + len(carry) // 2
+    return steps + (f"{first[0]}+{second[0]}{carry}={tens};" if tens >= 10 else "")
+
+
+def example(prompt: str, answer: str, draw: random.Random) -> tuple[list[int], list[int]]:
+    """(prompt, response with its end) as tokens; ESTIMATES of the responses round: `~3+9=12;5+7+1=13;130`."""
+    estimate = draw.random() < ESTIMATES
+    stated = str((int(answer) + 5) // 10 * 10) if estimate else answer
+    return list(prompt.encode()), [*("~" * estimate + worked(prompt) + stated).encode(), EOS]
 
 
 def batch_of(rows: list[tuple[list[int], list[int]]]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -93,36 +116,41 @@ def batch_of(rows: list[tuple[list[int], list[int]]]) -> tuple[torch.Tensor, tor
     return tokens, labels
 
 
+def spoken(tokens: list[int]) -> str:
+    """The text before the end of the response; none where it does not end."""
+    if EOS not in tokens:
+        return ""
+    return bytes(token for token in tokens[: tokens.index(EOS)] if token < PAD).decode(errors="replace")
+
+
 @torch.no_grad()
-def sampled_accuracy(model: LlamaForCausalLM, rows: list[tuple[list[int], list[int]]], seed: int) -> float:
+def sampled_accuracy(model: LlamaForCausalLM, rows: list[tuple[str, str]], seed: int) -> float:
     """Share of the problems whose answer, sampled at temperature 1, is right. Prompts have one length."""
-    generator = torch.Generator().manual_seed(seed)
-    tokens = torch.tensor([prompt for prompt, _ in rows])
-    start, longest = tokens.shape[1], max(len(answer) for _, answer in rows)
-    for _ in range(longest):
-        chances = model(input_ids=tokens).logits[:, -1].softmax(-1)
-        tokens = torch.cat([tokens, torch.multinomial(chances, 1, generator=generator)], dim=1)
-    said = tokens[:, start:].tolist()
-    return sum(line[: len(answer)] == answer for line, (_, answer) in zip(said, rows, strict=True)) / len(
-        rows
+    torch.manual_seed(seed)
+    tokens = torch.tensor([list(prompt.encode()) for prompt, _ in rows])
+    settings = GenerationConfig(
+        do_sample=True, top_k=0, max_new_tokens=LONGEST, pad_token_id=PAD, eos_token_id=EOS
     )
+    said = [spoken(line) for line in model.generate(tokens, settings)[:, tokens.shape[1] :].tolist()]
+    right = [text.split(";")[-1] == answer for text, (_, answer) in zip(said, rows, strict=True)]
+    return sum(right) / len(rows)
 
 
 def warm_start(
-    model: LlamaForCausalLM, rows: list[tuple[list[int], list[int]]], target: float, seed: int
+    model: LlamaForCausalLM, rows: list[tuple[str, str]], target: float, seed: int
 ) -> tuple[int, float]:
     """Supervised learning until the sampled accuracy reaches the target. Returns (steps, accuracy)."""
     draw = random.Random(seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
     for step in range(1, MAX_STEPS + 1):
-        tokens, labels = batch_of(draw.sample(rows, BATCH))
+        tokens, labels = batch_of([example(*row, draw) for row in draw.sample(rows, BATCH)])
         logits = model(input_ids=tokens).logits[:, :-1]
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         if step % CHECK_EVERY == 0:
-            accuracy = sampled_accuracy(model, rows[:1024], seed=step)
+            accuracy = sampled_accuracy(model, rows[:512], seed=step)
             print(f"step {step:4d}  loss {loss.item():.3f}  sampled accuracy {accuracy:.3f}", flush=True)
             if accuracy >= target:
                 return step, accuracy

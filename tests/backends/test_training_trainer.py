@@ -110,7 +110,9 @@ def test_chunked_logits_and_recompute_change_nothing(options: dict) -> None:
 
 def test_matches_torch_adamw_and_is_the_same_for_every_microbatch() -> None:
     samples = [make_samples(6, seed=5), make_samples(5, seed=6)]
-    weights = [np.full(6, 1 / s.lengths.sum()) if i == 0 else 1 / (5 * s.lengths) for i, s in enumerate(samples)]
+    weights = [
+        np.full(6, 1 / s.lengths.sum()) if i == 0 else 1 / (5 * s.lengths) for i, s in enumerate(samples)
+    ]
     config = OptimizerConfig(lr=1e-2, weight_decay=0.1, warmup_steps=3, max_grad_norm=0.5)
     model = tiny_model()
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.1)
@@ -230,7 +232,12 @@ def test_empty_share_and_empty_responses() -> None:
     assert trainer.values(silent, microbatch=2).shape == (2,)
     with pytest.raises(ValueError, match="empty prompt"):
         trainer.values(
-            Samples(np.arange(1), np.ones(1, int), prompts=np.zeros(0, int), prompt_lengths=np.zeros(1, int),
-                    responses=np.ones(1, int)),
+            Samples(
+                np.arange(1),
+                np.ones(1, int),
+                prompts=np.zeros(0, int),
+                prompt_lengths=np.zeros(1, int),
+                responses=np.ones(1, int),
+            ),
             microbatch=1,
         )

@@ -152,20 +152,20 @@ def policy_loss(columns: Mapping[str, Tensor], mask: Tensor, hyper: PolicyHyper)
     advantages = inside(columns["advantages"], mask)
     loss, clipped = clipped_policy_loss(ratio, advantages, hyper.clip_low, hyper.clip_high, hyper.dual_clip)
     metrics = {
-        "policy_loss": loss.detach(),
-        "ratio": inside(ratio.detach(), mask),
+        "policy_loss": loss,
+        "ratio": inside(ratio, mask),
         "clip_fraction": clipped.to(loss.dtype),
-        "approx_kl": kl_estimate(old, logprobs.detach(), "low_variance"),
+        "approx_kl": kl_estimate(old, logprobs, "low_variance"),
     }
     if hyper.entropy_coefficient > 0:
         entropy = inside(columns["entropy"], mask)
         loss = loss - hyper.entropy_coefficient * entropy
-        metrics["entropy"] = entropy.detach()
+        metrics["entropy"] = entropy
     if hyper.kl_in == "loss":
         kl = kl_estimate(logprobs, inside(columns["ref_logprobs"], mask), hyper.kl_estimator)
         loss = loss + hyper.kl_coefficient * kl
-        metrics["ref_kl"] = kl.detach()
-    return TokenLoss(loss, metrics)
+        metrics["ref_kl"] = kl
+    return TokenLoss(loss, {name: metric.detach() for name, metric in metrics.items()})
 
 
 def check_clips(clip_low: float, clip_high: float, dual_clip: float | None) -> None:

@@ -133,12 +133,12 @@ def ppo_value_loss(columns: Columns, mask: Tensor, hyper: Hyper) -> TokenLoss:
         clipped = bounded_error > error
         error = error.maximum(bounded_error)
     metrics = {
-        "value_loss": 0.5 * error.detach(),
+        "value_loss": 0.5 * error,
         "value_clip_fraction": clipped.to(error.dtype),
-        "values": new.detach(),
+        "values": new,
         "returns": returns,
     }
-    return TokenLoss(0.5 * error, metrics)
+    return TokenLoss(0.5 * error, {name: metric.detach() for name, metric in metrics.items()})
 
 
 def graph(hyper: Hyper) -> Graph:
