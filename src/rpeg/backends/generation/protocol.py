@@ -89,7 +89,11 @@ class GenerationEngine(Protocol):
         ...
 
     def drop_caches(self) -> None:
-        """Frees everything that was computed from weights: to be called whenever they change."""
+        """Forgets everything that was computed from weights: to be called whenever they change."""
+        ...
+
+    def sleep(self) -> None:
+        """Frees the KV buffers until the next call of generate."""
         ...
 
 

@@ -72,7 +72,7 @@ def truncate(weights: Tensor, sampling: Sampling) -> Tensor:
     cuts_k = 0 < sampling.top_k < vocabulary
     if not cuts_k and sampling.top_p == 1.0:
         return weights
-    ranked, order = weights.sort(-1, descending=True, stable=True)
+    ranked, order = torch.sort(weights, dim=-1, descending=True, stable=True)
     if cuts_k:
         ranked[..., sampling.top_k :] = 0.0
     if sampling.top_p < 1.0:

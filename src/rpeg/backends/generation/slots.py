@@ -99,9 +99,16 @@ class SlotEngine:
         self._rows = self._prompts = None
 
     def drop_caches(self) -> None:
-        """Frees the KV buffers. Raises RunError while rows that need them are active."""
+        """To be called when the weights have changed. Raises RunError while rows depend on the old ones.
+
+        No row reads what another call has written, so the buffers can stay; `sleep` frees them.
+        """
         if self.active:
             raise RunError(f"{self.active} rows are active; exhaust or close the iterator before new weights")
+
+    def sleep(self) -> None:
+        """Frees the KV buffers; the next call allocates them anew. Raises RunError while rows are active."""
+        self.drop_caches()
         self._forward.cache.drop()
 
     @torch.inference_mode()
@@ -169,10 +176,12 @@ class SlotEngine:
         rows = self._started()
         tokens, logprobs = draw(logits, rows.sampling, rows.uniforms(first))
         if not np.isfinite(logprobs).all():
+            self._forward.cache.drop()  # a NaN under the mask would still poison its row
             bad = first + int(np.flatnonzero(~np.isfinite(logprobs))[0])
             raise RunError(
-                f"the logits of sample {rows.requests[bad].id} are not finite at position {rows.positions[bad] + 1} "
-                f"with weights of version {rows.version}: the last update has destroyed them; lower the learning rate"
+                f"sample {rows.requests[bad].id} has logits that are no numbers at position "
+                f"{rows.positions[bad] + 1} with weights of version {rows.version}: the last update has destroyed "
+                "them; resume from a checkpoint with a lower learning rate"
             )
         finished = rows.record(tokens, logprobs, first)
         if not len(finished):
@@ -229,3 +238,6 @@ def _check_prompt(request: Request, sampling: Sampling, forward: Forward) -> Non
             f"request {request.id}: prompt of {len(prompt)} tokens + max_new_tokens {sampling.max_new_tokens} "
             f"exceed the context limit of {forward.max_length}; shorten either or raise the limit"
         )
+
+
+BACKEND = SlotEngine
