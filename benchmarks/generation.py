@@ -2,9 +2,9 @@
 
     OMP_NUM_THREADS=1 python benchmarks/generation.py [--rounds 7] [--layers 2] [--hidden 128]
 
-Random weights of the size of the bundled model; stop tokens are a share of the vocabulary, which makes lengths
-geometric. Both engines draw from the same distribution; the figure is seconds per generated token, the two
-alternating, and its median ratio.
+Random weights of the size of the bundled model; stop tokens are a share of the vocabulary, which makes
+lengths geometric. Both engines draw from the same distribution; the figure is seconds per generated token,
+the two alternating, and its median ratio.
 """
 
 from __future__ import annotations

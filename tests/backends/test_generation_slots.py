@@ -222,7 +222,7 @@ def test_steps_can_be_run_alone_at_a_chosen_shape():
     one.start(SAMPLING, rows=16)
     finished = one.prefill(requests(4, 4))
     assert one.active + len(finished) == 16
-    with pytest.raises(InputError, match="16 slots|1 to 16 rows"):
+    with pytest.raises(InputError, match="1 to 16 rows"):
         one.seed_rows(17, 4)
 
 

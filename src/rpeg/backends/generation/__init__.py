@@ -1,7 +1,7 @@
 """Generation: the protocol (`protocol`), and one file for each backend.
 
-A backend is a module of this package with `BACKEND`, a class that fulfils `GenerationEngine`; its file's name is its
-name in a plan. Nothing else needs to know it.
+A backend is a module of this package with `BACKEND`, a class that fulfils `GenerationEngine`; its file's name
+is its name in a plan. Nothing else needs to know it.
 """
 
 from __future__ import annotations

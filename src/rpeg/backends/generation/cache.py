@@ -14,7 +14,7 @@ _CHUNK = 32
 
 @dataclass(frozen=True)
 class _Fill:
-    """A prompt pass: row `source[i]` of the new keys and values goes to slot `slot[i]`, columns 0 … length - 1."""
+    """A prompt pass: row `source[i]` of the new states goes to slot `slot[i]`, from column 0 on."""
 
     source: Tensor
     slot: Tensor
@@ -22,18 +22,19 @@ class _Fill:
 
 @dataclass(frozen=True)
 class _Append:
-    """A decode step: row i of the new keys and values goes to slot i at `flat[i]`; columns < width are read."""
+    """A decode step: row i of the new states goes to `flat[i]` = (slot, column); columns < width are read."""
 
     flat: Tensor
     width: int
 
 
 class SlotCache(Cache):  # type: ignore[misc]
-    """Keys and values of all layers, column = position in the sequence, grown on demand and reused between calls.
+    """Keys and values of all layers, column = position, grown on demand and reused between calls.
 
-    Buffers are (slots, columns, heads, head_dim), so that one token of one slot is contiguous and is written by
-    one `index_copy_`. Columns beyond a slot's length hold stale but finite numbers: the attention mask hides them.
-    Call `fill` or `append` before each forward: it says where the states that the layers pass to `update` go.
+    Buffers are (slots, columns, heads, head_dim), so that one token of one slot is contiguous and is written
+    by one `index_copy_`. Columns beyond a slot's length hold stale but finite numbers: the attention mask
+    hides them. Call `fill` or `append` before each forward: it says where the states that the layers pass to
+    `update` go.
     """
 
     def __init__(self) -> None:
@@ -72,12 +73,12 @@ class SlotCache(Cache):  # type: ignore[misc]
         self._pass = _Fill(source, slot)
 
     def append(self, positions: Tensor, width: int) -> None:
-        """The next forward is one token for each of slots 0 … n - 1, at `positions` (n,); width > max position."""
+        """The next forward is one token for each of slots 0 … n - 1, at `positions` (n,), all < width."""
         starts = torch.arange(len(positions), device=positions.device) * self._columns
         self._pass = _Append(starts + positions, width)
 
     def copy(self, source: Tensor, target: Tensor, width: int) -> None:
-        """Copies the first `width` columns of slots `source` (m,) to slots `target` (m,), disjoint from them."""
+        """Copies the first `width` columns of slots `source` (m,) to `target` (m,), none of them a source."""
         for buffers in (self._keys, self._values):
             for buffer in buffers.values():
                 buffer[target, :width] = buffer[source, :width]
@@ -85,7 +86,7 @@ class SlotCache(Cache):  # type: ignore[misc]
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Stores new states (rows, heads, tokens, head_dim) and returns those to attend to, laid out likewise."""
+        """Stores states (rows, heads, tokens, head_dim); returns those to attend to, laid out likewise."""
         return (
             self._store(self._keys, layer_idx, key_states),
             self._store(self._values, layer_idx, value_states),

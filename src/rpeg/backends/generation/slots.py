@@ -1,8 +1,8 @@
 """`SlotEngine`: continuous batching over an unchanged Hugging Face causal language model.
 
-A slot is a row of the KV cache. Waiting requests are prefilled into free slots, several prompts a pass and each
-prompt once for all its samples; every decode step adds one token to each active slot; finished samples leave at
-once and the last rows move into their slots, so that a step costs what its active rows cost.
+A slot is a row of the KV cache. Waiting requests are prefilled into free slots, several prompts a pass and
+each prompt once for all its samples; every decode step adds one token to each active slot; finished samples
+leave at once and the last rows move into their slots, so that a step costs what its active rows cost.
 """
 
 from __future__ import annotations
@@ -78,9 +78,10 @@ class SlotEngine:
         """Each response as soon as it is finished.
 
         A response depends on (weights, request, sampling, seed) only: not on slots, order or company, up to
-        rounding (in float64 the tokens are the same). The weights must not change until the iterator is exhausted
-        or closed; `version` is what the responses say about them. The module's training mode is put back at the
-        end. Raises InputError at once for requests that cannot be served; RunError for logits that are no numbers.
+        rounding (in float64 the tokens are the same). The weights must not change until the iterator is
+        exhausted or closed; `version` is what the responses say about them. The module's training mode is put
+        back at the end. Raises InputError at once for requests that cannot be served; RunError for logits
+        that are no numbers.
         """
         _check(requests, sampling, self._forward)
         return self._run(_by_prompt(requests), sampling, seed, version)
@@ -89,7 +90,7 @@ class SlotEngine:
         """Makes room for `rows` rows, none of them active. Raises RunError if a generation is going on."""
         if self._rows is not None:
             raise RunError(
-                f"a generation with {self.active} active rows is going on; exhaust or close its iterator first"
+                f"a generation with {self.active} active rows is going on; exhaust or close its iterator"
             )
         self._rows = Rows(rows, self._forward.vocabulary, sampling, seed, version)
         self._prompts = Prompts(self._forward, rows, self._pad, self._prefill_tokens)
@@ -180,8 +181,8 @@ class SlotEngine:
             bad = first + int(np.flatnonzero(~np.isfinite(logprobs))[0])
             raise RunError(
                 f"sample {rows.requests[bad].id} has logits that are no numbers at position "
-                f"{rows.positions[bad] + 1} with weights of version {rows.version}: the last update has destroyed "
-                "them; resume from a checkpoint with a lower learning rate"
+                f"{rows.positions[bad] + 1} with weights of version {rows.version}: the last update has "
+                "destroyed them; resume from a checkpoint with a lower learning rate"
             )
         finished = rows.record(tokens, logprobs, first)
         if not len(finished):
@@ -235,8 +236,9 @@ def _check_prompt(request: Request, sampling: Sampling, forward: Forward) -> Non
         )
     if len(prompt) + sampling.max_new_tokens > forward.max_length:
         raise InputError(
-            f"request {request.id}: prompt of {len(prompt)} tokens + max_new_tokens {sampling.max_new_tokens} "
-            f"exceed the context limit of {forward.max_length}; shorten either or raise the limit"
+            f"request {request.id}: prompt of {len(prompt)} tokens + max_new_tokens "
+            f"{sampling.max_new_tokens} exceed the context limit of {forward.max_length}; "
+            "shorten either or raise the limit"
         )
 
 
