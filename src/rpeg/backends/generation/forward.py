@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 
 from rpeg.backends.generation.cache import SlotCache
 from rpeg.errors import InputError
@@ -21,7 +22,8 @@ class Forward:
 
     module: any causal LM of transformers whose forward takes `position_ids`, a 4-D mask and a cache, with
     full or sliding-window attention. It may be the module that a trainer updates; its training mode is
-    switched off here.
+    switched off here. FSDP is to be applied before; over several ranks the parameters are to be unsharded
+    while generating, since ranks take different numbers of steps and a sharded forward is a collective.
     max_length: the longest sequence that will be asked for; the module's own limit holds too.
     """
 
@@ -42,8 +44,16 @@ class Forward:
             )
         self._kinds, self._window = _attention_kinds(self.config, self.max_length)
         self._columns = torch.arange(self.max_length, device=device)
+        self._sharded = any(isinstance(part, FSDPModule) for part in module.modules())
 
-    @torch.inference_mode()
+    def mode(self) -> AbstractContextManager[None]:
+        """What all work on the cache and the module happens under: no gradients.
+
+        Inference mode saves an eighth with a small model, but FSDP could not train with what it gathered in
+        it.
+        """
+        return torch.no_grad() if self._sharded else torch.inference_mode()
+
     def prefill(self, tokens: Tensor, lengths: Tensor, source: Tensor, slot: Tensor) -> Tensor:
         """Logits (p, vocabulary) after each of p prompts; keys and values go to the slots.
 
@@ -58,7 +68,6 @@ class Forward:
             logits = logits[torch.arange(len(lengths), device=self.device), lengths - 1].unsqueeze(1)
         return logits[:, 0]
 
-    @torch.inference_mode()
     def decode(self, tokens: Tensor, positions: Tensor, width: int) -> Tensor:
         """Logits (n, vocabulary) after one more token in each of slots 0 … n - 1.
 

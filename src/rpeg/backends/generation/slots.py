@@ -112,28 +112,27 @@ class SlotEngine:
         self.drop_caches()
         self._forward.cache.drop()
 
-    @torch.inference_mode()
     def prefill(self, requests: Sequence[Request]) -> list[Response]:
         """Admits requests and draws their first tokens; returns those that are finished with it."""
         rows, first = self._started(), len(self._started())
         assert self._prompts is not None
         if first + len(requests) > rows.capacity:
             raise InputError(f"{len(requests)} requests for {rows.capacity - first} free rows")
-        self._reserve(max(len(request.prompt) for request in requests) + 1)
-        rows.admit(requests)
-        return self._advance(self._prompts.fill(requests, first), first)
+        with self._forward.mode():
+            self._reserve(max(len(request.prompt) for request in requests) + 1)
+            rows.admit(requests)
+            return self._advance(self._prompts.fill(requests, first), first)
 
-    @torch.inference_mode()
     def decode(self) -> list[Response]:
         """One token more for every active row; returns the rows finished by it."""
         rows = self._started()
         positions = rows.positions
         width = int(positions.max()) + 1
-        self._reserve(width)
-        logits = self._forward.decode(self._tensor(rows.last_tokens), self._tensor(positions), width)
-        return self._advance(logits, 0)
+        with self._forward.mode():
+            self._reserve(width)
+            logits = self._forward.decode(self._tensor(rows.last_tokens), self._tensor(positions), width)
+            return self._advance(logits, 0)
 
-    @torch.inference_mode()
     def seed_rows(self, rows: int, context: int) -> None:
         """Makes exactly `rows` rows active with `context` cached tokens each, whose content means nothing.
 
@@ -147,7 +146,8 @@ class SlotEngine:
             )
         self.clear()
         self.start(Sampling(max_new_tokens=room + 1), rows=rows)
-        self._reserve(context + 1)
+        with self._forward.mode():
+            self._reserve(context + 1)
         active = self._started()
         active.admit([Request(row, row, (self._pad,) * context) for row in range(rows)])
         active.record(np.full(rows, self._pad, dtype=np.int64), np.zeros(rows))
