@@ -94,7 +94,7 @@ def reference():
     return module, generated(module, requests(), slots=64)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     slots=st.integers(1, 20),
     parts=st.integers(1, 3),

@@ -81,7 +81,8 @@ class SlotCache(Cache):  # type: ignore[misc]
         """Copies the first `width` columns of slots `source` (m,) to `target` (m,), none of them a source."""
         for buffers in (self._keys, self._values):
             for buffer in buffers.values():
-                buffer[target, :width] = buffer[source, :width]
+                rows = _flat(buffer, width)
+                rows.index_copy_(0, target, rows.index_select(0, source))
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
@@ -102,7 +103,8 @@ class SlotCache(Cache):  # type: ignore[misc]
                 buffer.view(-1, heads * width).index_copy_(0, flat, states.reshape(rows, heads * width))
                 return buffer[:rows, :columns].transpose(1, 2)
             case _Fill(source, slot):
-                buffer[slot, :tokens] = states.transpose(1, 2)[source]
+                flat = states.transpose(1, 2).reshape(rows, tokens * heads * width)
+                _flat(buffer, tokens).index_copy_(0, slot, flat.index_select(0, source))
                 return states
             case None:
                 raise RuntimeError("SlotCache.update without fill() or append() before the forward")
@@ -110,3 +112,8 @@ class SlotCache(Cache):  # type: ignore[misc]
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Zero: positions are given to each forward, never derived from the cache."""
         return 0
+
+
+def _flat(buffer: Tensor, columns: int) -> Tensor:
+    """(slots, columns · heads · head_dim): whole rows move about twice as fast as a slice by fancy indexing."""
+    return buffer.flatten(1)[:, : columns * buffer.shape[2] * buffer.shape[3]]

@@ -49,8 +49,7 @@ class Forward:
     def mode(self) -> AbstractContextManager[None]:
         """What all work on the cache and the module happens under: no gradients.
 
-        Inference mode saves an eighth with a small model, but FSDP could not train with what it gathered in
-        it.
+        Inference mode saves an eighth with a small model, but FSDP cannot train on what it gathers in it.
         """
         return torch.no_grad() if self._sharded else torch.inference_mode()
 
