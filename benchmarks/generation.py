@@ -1,6 +1,6 @@
 """How fast slots generate beside Hugging Face `generate`, on one CPU thread.
 
-    OMP_NUM_THREADS=1 python benchmarks/generation.py [--rounds 7] [--layers 2] [--hidden 128]
+    OMP_NUM_THREADS=1 python benchmarks/generation.py [--rounds 7] [--tokens-only]
 
 Random weights of the size of the bundled model; stop tokens are a share of the vocabulary, which makes
 lengths geometric. Both engines draw from the same distribution; the figure is seconds per generated token,
@@ -42,6 +42,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--hidden", type=int, default=128)
     parser.add_argument("--slots", type=int, default=256)
+    parser.add_argument("--tokens-only", action="store_true", help="spare `generate` the log-probabilities")
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -64,13 +65,13 @@ def main() -> None:
     print(f"{'case':34}{'generate tok/s':>15}{'slots tok/s':>13}{'ratio':>8}")
     for name, case in CASES.items():
         print(f"{name:34}", end="", flush=True)
-        slow, fast = measure(model, engine, case, options.rounds)
+        slow, fast = measure(model, engine, case, options.rounds, not options.tokens_only)
         ratio = statistics.median(a / b for a, b in zip(slow, fast, strict=True))
         print(f"{1 / statistics.median(slow):15.0f}{1 / statistics.median(fast):13.0f}{ratio:8.2f}")
 
 
 def measure(
-    model: torch.nn.Module, engine: SlotEngine, case: tuple[int, int, int, int], rounds: int
+    model: torch.nn.Module, engine: SlotEngine, case: tuple[int, int, int, int], rounds: int, scores: bool
 ) -> tuple[list[float], list[float]]:
     """Seconds a generated token of `generate` and of slots, by round."""
     prompts, samples, longest, stops = case
@@ -80,7 +81,7 @@ def measure(
     sampling = Sampling(max_new_tokens=longest, stop_token_ids=tuple(range(1, stops + 1)))
     slow, fast = [], []
     for turn in range(rounds + 1):
-        slow.append(seconds_a_token(lambda: with_generate(model, requests, sampling)))
+        slow.append(seconds_a_token(lambda: with_generate(model, requests, sampling, scores)))
         fast.append(seconds_a_token(lambda turn=turn: with_slots(engine, requests, sampling, turn)))
     return slow[1:], fast[1:]
 
@@ -96,8 +97,8 @@ def with_slots(engine: SlotEngine, requests: list[Request], sampling: Sampling, 
     return sum(len(r) for r in engine.generate(requests, sampling, seed=seed, version=0))
 
 
-def with_generate(model: torch.nn.Module, requests: list[Request], sampling: Sampling) -> int:
-    """All requests in one left-padded batch, with the scores that behaviour log-probabilities need.
+def with_generate(model: torch.nn.Module, requests: list[Request], sampling: Sampling, scores: bool) -> int:
+    """All requests in one left-padded batch, with the behaviour log-probabilities if wanted.
 
     Returns the number of tokens up to each row's first stop token.
     """
@@ -113,11 +114,12 @@ def with_generate(model: torch.nn.Module, requests: list[Request], sampling: Sam
         top_p=1.0,
         pad_token_id=0,
         eos_token_id=list(sampling.stop_token_ids) or None,
-        output_scores=True,
+        output_scores=scores,
         return_dict_in_generate=True,
     )
     tokens = out.sequences[:, width:]
-    torch.stack(out.scores, 1).log_softmax(-1).gather(-1, tokens.unsqueeze(-1))
+    if scores:
+        torch.stack(out.scores, 1).log_softmax(-1).gather(-1, tokens.unsqueeze(-1))
     stops = torch.isin(tokens, torch.tensor(sampling.stop_token_ids, dtype=torch.int64))
     return int((stops.cumsum(-1) - stops.long() == 0).sum())
 

@@ -115,5 +115,5 @@ class SlotCache(Cache):  # type: ignore[misc]
 
 
 def _flat(buffer: Tensor, columns: int) -> Tensor:
-    """(slots, columns · heads · head_dim): whole rows move about twice as fast as a slice by fancy indexing."""
+    """(slots, columns · heads · head_dim): whole rows move twice as fast as a slice by fancy indexing."""
     return buffer.flatten(1)[:, : columns * buffer.shape[2] * buffer.shape[3]]
