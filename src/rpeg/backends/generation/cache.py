@@ -14,7 +14,7 @@ _CHUNK = 32
 
 @dataclass(frozen=True)
 class _Fill:
-    """A prompt pass: row `source[i]` of the new keys and values goes to slot `slot[i]`, columns 0 … length - 1."""
+    """A prompt pass: row `source[i]` of the new states goes to slot `slot[i]`, from column 0 on."""
 
     source: Tensor
     slot: Tensor
@@ -22,18 +22,19 @@ class _Fill:
 
 @dataclass(frozen=True)
 class _Append:
-    """A decode step: row i of the new keys and values goes to slot i at `flat[i]`; columns < width are read."""
+    """A decode step: row i of the new states goes to `flat[i]` = (slot, column); columns < width are read."""
 
     flat: Tensor
     width: int
 
 
 class SlotCache(Cache):  # type: ignore[misc]
-    """Keys and values of all layers, column = position in the sequence, grown on demand and reused between calls.
+    """Keys and values of all layers, column = position, grown on demand and reused between calls.
 
-    Buffers are (slots, columns, heads, head_dim), so that one token of one slot is contiguous and is written by
-    one `index_copy_`. Columns beyond a slot's length hold stale but finite numbers: the attention mask hides them.
-    Call `fill` or `append` before each forward: it says where the states that the layers pass to `update` go.
+    Buffers are (slots, columns, heads, head_dim), so that one token of one slot is contiguous and is written
+    by one `index_copy_`. Columns beyond a slot's length hold stale but finite numbers: the attention mask
+    hides them. Call `fill` or `append` before each forward: it says where the states that the layers pass to
+    `update` go.
     """
 
     def __init__(self) -> None:
@@ -72,20 +73,21 @@ class SlotCache(Cache):  # type: ignore[misc]
         self._pass = _Fill(source, slot)
 
     def append(self, positions: Tensor, width: int) -> None:
-        """The next forward is one token for each of slots 0 … n - 1, at `positions` (n,); width > max position."""
+        """The next forward is one token for each of slots 0 … n - 1, at `positions` (n,), all < width."""
         starts = torch.arange(len(positions), device=positions.device) * self._columns
         self._pass = _Append(starts + positions, width)
 
     def copy(self, source: Tensor, target: Tensor, width: int) -> None:
-        """Copies the first `width` columns of slots `source` (m,) to slots `target` (m,), disjoint from them."""
+        """Copies the first `width` columns of slots `source` (m,) to `target` (m,), none of them a source."""
         for buffers in (self._keys, self._values):
             for buffer in buffers.values():
-                buffer[target, :width] = buffer[source, :width]
+                rows = _flat(buffer, width)
+                rows.index_copy_(0, target, rows.index_select(0, source))
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Stores new states (rows, heads, tokens, head_dim) and returns those to attend to, laid out likewise."""
+        """Stores states (rows, heads, tokens, head_dim); returns those to attend to, laid out likewise."""
         return (
             self._store(self._keys, layer_idx, key_states),
             self._store(self._values, layer_idx, value_states),
@@ -101,7 +103,8 @@ class SlotCache(Cache):  # type: ignore[misc]
                 buffer.view(-1, heads * width).index_copy_(0, flat, states.reshape(rows, heads * width))
                 return buffer[:rows, :columns].transpose(1, 2)
             case _Fill(source, slot):
-                buffer[slot, :tokens] = states.transpose(1, 2)[source]
+                flat = states.transpose(1, 2).reshape(rows, tokens * heads * width)
+                _flat(buffer, tokens).index_copy_(0, slot, flat.index_select(0, source))
                 return states
             case None:
                 raise RuntimeError("SlotCache.update without fill() or append() before the forward")
@@ -109,3 +112,8 @@ class SlotCache(Cache):  # type: ignore[misc]
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Zero: positions are given to each forward, never derived from the cache."""
         return 0
+
+
+def _flat(buffer: Tensor, columns: int) -> Tensor:
+    """(slots, columns · heads · head_dim): whole rows move twice as fast as a slice by fancy indexing."""
+    return buffer.flatten(1)[:, : columns * buffer.shape[2] * buffer.shape[3]]

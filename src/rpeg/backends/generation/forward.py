@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 
 from rpeg.backends.generation.cache import SlotCache
 from rpeg.errors import InputError
@@ -19,8 +20,10 @@ _FULL, _SLIDING = "full_attention", "sliding_attention"
 class Forward:
     """Logits of the next token for prompts and for slots.
 
-    module: any causal LM of transformers whose forward takes `position_ids`, a 4-D mask and a cache, with full or
-    sliding-window attention. It may be the module that a trainer updates; its training mode is switched off here.
+    module: any causal LM of transformers whose forward takes `position_ids`, a 4-D mask and a cache, with
+    full or sliding-window attention. It may be the module that a trainer updates; its training mode is
+    switched off here. FSDP is to be applied before; over several ranks the parameters are to be unsharded
+    while generating, since ranks take different numbers of steps and a sharded forward is a collective.
     max_length: the longest sequence that will be asked for; the module's own limit holds too.
     """
 
@@ -36,12 +39,20 @@ class Forward:
         self._cache_name = "cache" if "cache" in parameters else "past_key_values"
         if "position_ids" not in parameters:
             raise InputError(
-                f"{type(module).__name__}.forward takes no position_ids, which slots need; use another backend"
+                f"{type(module).__name__}.forward takes no position_ids, which slots need; "
+                "use another backend"
             )
         self._kinds, self._window = _attention_kinds(self.config, self.max_length)
         self._columns = torch.arange(self.max_length, device=device)
+        self._sharded = any(isinstance(part, FSDPModule) for part in module.modules())
 
-    @torch.inference_mode()
+    def mode(self) -> AbstractContextManager[None]:
+        """What all work on the cache and the module happens under: no gradients.
+
+        Inference mode saves an eighth with a small model, but FSDP cannot train on what it gathers in it.
+        """
+        return torch.no_grad() if self._sharded else torch.inference_mode()
+
     def prefill(self, tokens: Tensor, lengths: Tensor, source: Tensor, slot: Tensor) -> Tensor:
         """Logits (p, vocabulary) after each of p prompts; keys and values go to the slots.
 
@@ -56,7 +67,6 @@ class Forward:
             logits = logits[torch.arange(len(lengths), device=self.device), lengths - 1].unsqueeze(1)
         return logits[:, 0]
 
-    @torch.inference_mode()
     def decode(self, tokens: Tensor, positions: Tensor, width: int) -> Tensor:
         """Logits (n, vocabulary) after one more token in each of slots 0 … n - 1.
 
@@ -114,13 +124,18 @@ def _attention_kinds(config: Any, max_length: int) -> tuple[set[str], int | None
 
 @contextmanager
 def _only_last(module: nn.Module, last: Tensor) -> Iterator[None]:
-    """Lets the LM head see one position of each row, `last` (rows,): logits of whole prompts are never made."""
-    head = module.get_output_embeddings() if hasattr(module, "get_output_embeddings") else None
+    """Lets the LM head see only position `last` (rows,) of each row: no logits of whole prompts are made."""
+    find: Any = getattr(module, "get_output_embeddings", lambda: None)
+    head = find()
     if not isinstance(head, nn.Module):
         yield
         return
     rows = torch.arange(len(last), device=last.device)
-    hook = head.register_forward_pre_hook(lambda _, inputs: (inputs[0][rows, last].unsqueeze(1), *inputs[1:]))
+
+    def select(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (inputs[0][rows, last].unsqueeze(1), *inputs[1:])
+
+    hook = head.register_forward_pre_hook(select)
     try:
         yield
     finally:

@@ -16,8 +16,10 @@ Prompt = tuple[int, ...]
 class Prompts:
     """Fills slots with the keys and values of prompts.
 
-    spare: a slot that no row uses. It keeps the last prompt of each admission, so that samples of it that found no
-    free slot need no second pass: with requests ordered by prompt it is the only one that can still be waited for.
+    spare: a slot that no row uses. It keeps the last prompt of each admission, so that samples of it that
+    found no
+    free slot need no second pass: with requests ordered by prompt it is the only one that can still be waited
+    for.
     """
 
     def __init__(self, forward: Forward, spare: int, pad_token_id: int, pass_tokens: int) -> None:
@@ -25,7 +27,7 @@ class Prompts:
         self._kept: tuple[Prompt, Tensor] | None = None
 
     def fill(self, requests: Sequence[Request], first: int) -> Tensor:
-        """(m, vocabulary) logits after each request's prompt, which then lies in slots first … first + m - 1."""
+        """(m, vocabulary) logits after each request's prompt, which then lies in slots first, first + 1 …"""
         slots: dict[Prompt, list[int]] = {}
         for slot, request in enumerate(requests, first):
             slots.setdefault(request.prompt, []).append(slot)
@@ -52,7 +54,7 @@ class Prompts:
         return logits.unsqueeze(0)
 
     def _pass(self, batch: list[Prompt], slots: dict[Prompt, list[int]], last: Prompt) -> Tensor:
-        """Logits (len(batch), vocabulary) of one pass; `last`, if it is among them, goes to the spare slot too."""
+        """Logits (len(batch), vocabulary) of one pass; `last`, if among them, goes to the spare slot too."""
         longest = max(map(len, batch))
         tokens = self._tensor([[*prompt, *[self._pad] * (longest - len(prompt))] for prompt in batch])
         target = {p: [*slots[p], self._spare] if p == last else slots[p] for p in batch}

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from rpeg.backends.samples import Ints, Samples
+from rpeg.backends.samples import Array, Ints, Samples
 from rpeg.errors import InputError
 
 Floats = npt.NDArray[np.float64]
@@ -18,7 +18,7 @@ Finish = Literal["stop", "length"]
 
 @dataclass(frozen=True)
 class Request:
-    """One sample to generate. `id` is unique in the run and keys its randomness; `group` is its prompt's id."""
+    """One sample to generate. `id`, unique in the run, keys its randomness; `group` is its prompt's id."""
 
     id: int
     group: int
@@ -89,7 +89,11 @@ class GenerationEngine(Protocol):
         ...
 
     def drop_caches(self) -> None:
-        """Frees everything that was computed from weights: to be called whenever they change."""
+        """Forgets everything that was computed from weights: to be called whenever they change."""
+        ...
+
+    def sleep(self) -> None:
+        """Frees the KV buffers until the next call of generate."""
         ...
 
 
@@ -121,5 +125,5 @@ def _ints(values: Sequence[int]) -> Ints:
     return np.asarray(values, dtype=np.int64)
 
 
-def _flat(columns: Sequence[npt.NDArray[np.generic]], dtype: type[np.generic]) -> npt.NDArray[np.generic]:
+def _flat(columns: Sequence[Array], dtype: type[np.generic]) -> Array:
     return np.concatenate(columns) if columns else np.zeros(0, dtype)

@@ -56,7 +56,7 @@ class Rows:
         return self._prompts[: len(self)] + self._counts[: len(self)] - 1
 
     def record(self, tokens: Ints, logprobs: Floats, first: int = 0) -> Ints:
-        """Adds a token to each row from `first` on; returns the slots of the rows that are finished with it."""
+        """Adds a token to each row from `first` on; returns the slots of the rows that it finishes."""
         slots = np.arange(first, len(self))
         counts = self._counts[slots]
         self._grow(int(counts.max(initial=0)) + 1)

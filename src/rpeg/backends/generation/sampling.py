@@ -1,8 +1,8 @@
 """Drawing tokens with randomness that is a pure function of (seed, sample, position).
 
 The uniforms are SplitMix64 streams (Steele, Lea and Flood, "Fast splittable pseudorandom number generators",
-OOPSLA 2014), one per (seed, sample id), indexed by the token's position in the response. Nothing depends on the
-order in which samples are drawn, so the batch a sample shares its forward with cannot change it.
+OOPSLA 2014), one per (seed, sample id), indexed by the token's position in the response. Nothing depends on
+the order in which samples are drawn, so the batch a sample shares its forward with cannot change it.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def uniforms(keys: Words, positions: Ints) -> Floats:
 def draw(logits: Tensor, sampling: Sampling, uniform: Floats) -> tuple[Ints, Floats]:
     """One token a row and its log-probability.
 
-    logits: (n, vocabulary) of any float dtype; uniform: (n,) in [0, 1).
-    Everything is computed in float64. The token is the inverse of the cumulative distribution at `uniform`, after
-    truncation; the log-probability is that of the distribution *before* truncation, at the temperature, which is
-    what a trainer can recompute from the weights alone. Greedy takes the argmax, with the same log-probability.
+    logits: (n, vocabulary) of any float dtype; uniform: (n,) in [0, 1). Everything is computed in float64.
+    The token is the inverse of the cumulative distribution at `uniform`, after truncation; the log-
+    probability is that of the distribution *before* truncation, at the temperature, which is what a trainer
+    can recompute from the weights alone. Greedy takes the argmax, with the same log-probability.
     """
     scores = logits.double()
     if sampling.temperature != 1.0:
@@ -65,14 +65,14 @@ def draw(logits: Tensor, sampling: Sampling, uniform: Floats) -> tuple[Ints, Flo
 def truncate(weights: Tensor, sampling: Sampling) -> Tensor:
     """Unnormalised probabilities (n, vocabulary) with zeros outside the top-k and then the top-p nucleus.
 
-    The nucleus is the smallest set of most likely tokens whose probability, among those that top-k left, reaches
-    top_p. Equal probabilities are ranked by token id.
+    The nucleus is the smallest set of most likely tokens whose probability, among those that top-k left,
+    reaches top_p. Equal probabilities are ranked by token id.
     """
     vocabulary = weights.shape[-1]
     cuts_k = 0 < sampling.top_k < vocabulary
     if not cuts_k and sampling.top_p == 1.0:
         return weights
-    ranked, order = weights.sort(-1, descending=True, stable=True)
+    ranked, order = torch.sort(weights, dim=-1, descending=True, stable=True)
     if cuts_k:
         ranked[..., sampling.top_k :] = 0.0
     if sampling.top_p < 1.0:

@@ -1,8 +1,8 @@
 """`SlotEngine`: continuous batching over an unchanged Hugging Face causal language model.
 
-A slot is a row of the KV cache. Waiting requests are prefilled into free slots, several prompts a pass and each
-prompt once for all its samples; every decode step adds one token to each active slot; finished samples leave at
-once and the last rows move into their slots, so that a step costs what its active rows cost.
+A slot is a row of the KV cache. Waiting requests are prefilled into free slots, several prompts a pass and
+each prompt once for all its samples; every decode step adds one token to each active slot; finished samples
+leave at once and the last rows move into their slots, so that a step costs what its active rows cost.
 """
 
 from __future__ import annotations
@@ -78,9 +78,10 @@ class SlotEngine:
         """Each response as soon as it is finished.
 
         A response depends on (weights, request, sampling, seed) only: not on slots, order or company, up to
-        rounding (in float64 the tokens are the same). The weights must not change until the iterator is exhausted
-        or closed; `version` is what the responses say about them. The module's training mode is put back at the
-        end. Raises InputError at once for requests that cannot be served; RunError for logits that are no numbers.
+        rounding (in float64 the tokens are the same). The weights must not change until the iterator is
+        exhausted or closed; `version` is what the responses say about them. The module's training mode is put
+        back at the end. Raises InputError at once for requests that cannot be served; RunError for logits
+        that are no numbers.
         """
         _check(requests, sampling, self._forward)
         return self._run(_by_prompt(requests), sampling, seed, version)
@@ -89,7 +90,7 @@ class SlotEngine:
         """Makes room for `rows` rows, none of them active. Raises RunError if a generation is going on."""
         if self._rows is not None:
             raise RunError(
-                f"a generation with {self.active} active rows is going on; exhaust or close its iterator first"
+                f"a generation with {self.active} active rows is going on; exhaust or close its iterator"
             )
         self._rows = Rows(rows, self._forward.vocabulary, sampling, seed, version)
         self._prompts = Prompts(self._forward, rows, self._pad, self._prefill_tokens)
@@ -99,33 +100,39 @@ class SlotEngine:
         self._rows = self._prompts = None
 
     def drop_caches(self) -> None:
-        """Frees the KV buffers. Raises RunError while rows that need them are active."""
+        """To be called when the weights have changed. Raises RunError while rows depend on the old ones.
+
+        No row reads what another call has written, so the buffers can stay; `sleep` frees them.
+        """
         if self.active:
             raise RunError(f"{self.active} rows are active; exhaust or close the iterator before new weights")
+
+    def sleep(self) -> None:
+        """Frees the KV buffers; the next call allocates them anew. Raises RunError while rows are active."""
+        self.drop_caches()
         self._forward.cache.drop()
 
-    @torch.inference_mode()
     def prefill(self, requests: Sequence[Request]) -> list[Response]:
         """Admits requests and draws their first tokens; returns those that are finished with it."""
         rows, first = self._started(), len(self._started())
         assert self._prompts is not None
         if first + len(requests) > rows.capacity:
             raise InputError(f"{len(requests)} requests for {rows.capacity - first} free rows")
-        self._reserve(max(len(request.prompt) for request in requests) + 1)
-        rows.admit(requests)
-        return self._advance(self._prompts.fill(requests, first), first)
+        with self._forward.mode():
+            self._reserve(max(len(request.prompt) for request in requests) + 1)
+            rows.admit(requests)
+            return self._advance(self._prompts.fill(requests, first), first)
 
-    @torch.inference_mode()
     def decode(self) -> list[Response]:
         """One token more for every active row; returns the rows finished by it."""
         rows = self._started()
         positions = rows.positions
         width = int(positions.max()) + 1
-        self._reserve(width)
-        logits = self._forward.decode(self._tensor(rows.last_tokens), self._tensor(positions), width)
-        return self._advance(logits, 0)
+        with self._forward.mode():
+            self._reserve(width)
+            logits = self._forward.decode(self._tensor(rows.last_tokens), self._tensor(positions), width)
+            return self._advance(logits, 0)
 
-    @torch.inference_mode()
     def seed_rows(self, rows: int, context: int) -> None:
         """Makes exactly `rows` rows active with `context` cached tokens each, whose content means nothing.
 
@@ -139,7 +146,8 @@ class SlotEngine:
             )
         self.clear()
         self.start(Sampling(max_new_tokens=room + 1), rows=rows)
-        self._reserve(context + 1)
+        with self._forward.mode():
+            self._reserve(context + 1)
         active = self._started()
         active.admit([Request(row, row, (self._pad,) * context) for row in range(rows)])
         active.record(np.full(rows, self._pad, dtype=np.int64), np.zeros(rows))
@@ -169,10 +177,12 @@ class SlotEngine:
         rows = self._started()
         tokens, logprobs = draw(logits, rows.sampling, rows.uniforms(first))
         if not np.isfinite(logprobs).all():
+            self._forward.cache.drop()  # a NaN under the mask would still poison its row
             bad = first + int(np.flatnonzero(~np.isfinite(logprobs))[0])
             raise RunError(
-                f"the logits of sample {rows.requests[bad].id} are not finite at position {rows.positions[bad] + 1} "
-                f"with weights of version {rows.version}: the last update has destroyed them; lower the learning rate"
+                f"sample {rows.requests[bad].id} has logits that are no numbers at position "
+                f"{rows.positions[bad] + 1} with weights of version {rows.version}: the last update has "
+                "destroyed them; resume from a checkpoint with a lower learning rate"
             )
         finished = rows.record(tokens, logprobs, first)
         if not len(finished):
@@ -226,6 +236,10 @@ def _check_prompt(request: Request, sampling: Sampling, forward: Forward) -> Non
         )
     if len(prompt) + sampling.max_new_tokens > forward.max_length:
         raise InputError(
-            f"request {request.id}: prompt of {len(prompt)} tokens + max_new_tokens {sampling.max_new_tokens} "
-            f"exceed the context limit of {forward.max_length}; shorten either or raise the limit"
+            f"request {request.id}: prompt of {len(prompt)} tokens + max_new_tokens "
+            f"{sampling.max_new_tokens} exceed the context limit of {forward.max_length}; "
+            "shorten either or raise the limit"
         )
+
+
+BACKEND = SlotEngine
