@@ -66,7 +66,7 @@ class PolicyModel(nn.Module):
     def recompute_layers(self) -> None:
         """Makes layers keep only their inputs and run again in the backward pass.
 
-        Hugging Face does so only in training mode, which must therefore not mean dropout: ValueError if it does.
+        Hugging Face does so only in training mode, so a model with dropout is refused (ValueError).
         """
         rates = [module.p for module in self.modules() if isinstance(module, nn.Dropout)]
         rates += [getattr(self.hf.config, name, 0.0) for name in ("attention_dropout", "attn_pdrop")]

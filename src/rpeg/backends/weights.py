@@ -189,7 +189,8 @@ def _check_fit(
     if missing or left:
         raise RunError(
             f"weights do not fit the module: {len(missing)} of its parameters receive nothing "
-            f"({missing[:3]}), {len(left)} published ones find no parameter ({left[:3]}); load both with the same heads"
+            f"({missing[:3]}), {len(left)} published ones find no parameter ({left[:3]}); "
+            "load both with the same heads"
         )
     for name, parameter in received:
         got = tensors[name]

@@ -23,7 +23,7 @@ def token_logprobs(
 ) -> tuple[Tensor, Tensor | None]:
     """log p(target) under softmax(head(hidden) / temperature), and that distribution's entropy, in nats.
 
-    hidden: (k, hidden size). targets: (k,) int64. Results: (k,) each, float64 for a float64 head, else float32.
+    hidden: (k, hidden size). targets: (k,) int64. Results: (k,), float64 for a float64 head, else float32.
     chunk: so many of the k rows of logits exist at a time; the backward pass computes them again.
     """
     if temperature <= 0:

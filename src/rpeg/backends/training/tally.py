@@ -1,4 +1,4 @@
-"""What a loss gives, and `Tally`: sums over tokens of losses and metrics, kept on the device until they are read."""
+"""What a loss gives, and `Tally`: sums of losses and metrics, kept on the device until they are read."""
 
 from __future__ import annotations
 
