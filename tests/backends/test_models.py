@@ -20,6 +20,7 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
+from rpeg.backends import models
 from rpeg.backends.models import PolicyModel, Wanted, load_model
 from rpeg.backends.weights import canary_logprobs, canary_tokens
 from rpeg.errors import InputError
@@ -130,3 +131,19 @@ def test_wrong_input_is_named(tmp_path: Path) -> None:
             torch.tensor([1]),
             Wanted(True, temperature=0),
         )
+
+
+def test_gguf_is_converted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loads = []
+
+    def fake(directory: str, **options: object) -> PolicyModel:
+        loads.append((directory, options["gguf_file"]))
+        return tiny_model(dtype=torch.float32)
+
+    monkeypatch.setattr(models, "load_model", fake)
+    for _ in range(2):
+        models.convert_gguf("somewhere", "tiny.gguf", str(tmp_path / "converted"))
+    assert loads == [("somewhere", "tiny.gguf")]
+    assert [p.name for p in tmp_path.iterdir()] == ["converted"]
+    again = load_model(str(tmp_path / "converted"), heads=("lm",), dtype=torch.float32)
+    assert torch.equal(again.hf.lm_head.weight, tiny_model(dtype=torch.float32).hf.lm_head.weight)

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from training_cases import make_samples, tiny_model, weighted_nll
+from training_cases import Out, make_samples, tiny_model, weighted_nll
 
 from rpeg.backends.samples import Samples
 from rpeg.backends.training.optimizer import OptimizerConfig
@@ -23,7 +23,8 @@ from rpeg.errors import RunError
 CONFIG = OptimizerConfig(lr=1e-2, weight_decay=0.01, warmup_steps=3, max_grad_norm=1.0)
 STEPS, MINIBATCHES, ROWS = 2, 2, 7
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
-CASES = [(zero, dtype, heads) for zero in (0, 3) for dtype in DTYPES for heads in ("lm,value", "lm", "value")]
+KINDS = [("float64", "lm,value"), ("float64", "lm"), ("float64", "value"), ("float32", "lm,value")]
+CASES = [(zero, *kind) for zero in (0, 3) for kind in KINDS]
 
 
 def minibatch(step: int, index: int) -> Samples:
@@ -88,6 +89,14 @@ def worker(rank: int, port: int, directory: str) -> None:
     dist.destroy_process_group()
 
 
+def unused_head(trainer: Trainer, rank: int, world: int) -> str:
+    """A loss that leaves the value head out, while one of two ranks has no samples: that rank must not get stuck."""
+    samples = minibatch(3, 0).rows(range(ROWS if rank == 0 else 0))
+    loss = lambda columns, mask: Out(-columns["logprobs"])  # noqa: E731
+    trainer.train([samples], [np.full(len(samples), 0.1)], loss, microbatch=3)
+    return trainer.publish(1).digest
+
+
 def further(rank: int, group: Any, directory: Path) -> dict[str, Any]:
     """Resharding, receiving, saving, memory-lean accumulation, and a rank given too few minibatches."""
     sharded = Trainer(tiny_model(), group=group, zero=3, optimizer=CONFIG, reduce_every_microbatch=True)
@@ -108,7 +117,9 @@ def further(rank: int, group: Any, directory: Path) -> dict[str, Any]:
         refused = ""
     except RunError as error:
         refused = str(error)
+    shared = Trainer(tiny_model(("lm", "value")), group=group, zero=3, optimizer=CONFIG)
     return {
+        "unused_head": unused_head(shared, rank, 2),
         "first": first,
         "restored": restored.digest,
         "received": received,
@@ -180,6 +191,12 @@ def test_weights_received_are_weights_used(ranks: tuple[Path, list[dict[str, Any
         extra = results["extra"]
         assert extra["received"] == extra["restored"]
         close(extra["canary"], extra["first"]["canary"], 1e-12)
+
+
+@pytest.mark.slow
+def test_a_rank_without_samples_beside_an_unused_head(ranks: tuple[Path, list[dict[str, Any]]]) -> None:
+    alone = unused_head(Trainer(tiny_model(("lm", "value")), optimizer=CONFIG), 0, 1)
+    assert [results["extra"]["unused_head"] for results in ranks[1]] == [alone, alone]
 
 
 @pytest.mark.slow

@@ -15,8 +15,8 @@ from rpeg.backends.weights import (
     canary_logprobs,
     canary_tokens,
     check_canary,
-    digest,
     manifest_of,
+    of_bytes,
     publish,
 )
 from rpeg.errors import RunError
@@ -85,7 +85,8 @@ def test_digest_covers_bytes_and_manifest() -> None:
     changed[3] ^= 1
     renamed = dataclasses.replace(out.manifest.entries[0], name="other")
     manifest = dataclasses.replace(out.manifest, entries=(renamed, *out.manifest.entries[1:]))
-    assert len({out.digest, digest(out.manifest, changed), digest(manifest, out.flat)}) == 3
+    others = {of_bytes(1, out.manifest, changed).digest, of_bytes(1, manifest, out.flat).digest}
+    assert len({out.digest, *others}) == 3
     assert published(tiny_model(seed=1)).digest == out.digest
 
 

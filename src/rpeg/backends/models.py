@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import redirect_stderr
 from dataclasses import dataclass
 from io import StringIO
@@ -162,11 +163,21 @@ def load_model(
     return model.to(device).eval()
 
 
-def _load_gguf(loader: Any, directory: str, gguf_file: str, options: dict[str, Any]) -> Any:
-    """Dequantised, and moved into a plain module: the one that comes back counts as quantised and cannot be saved.
+def convert_gguf(directory: str, gguf_file: str, target: str) -> None:
+    """Writes a GGUF file's language model as a Hugging Face directory in float32, unless that is there already.
 
-    Takes far longer than safetensors: load once, `save`, and let other processes load that.
+    Reading GGUF takes many times as long as safetensors: convert once before several processes load a model.
     """
+    out = Path(target)
+    if (out / "config.json").exists():
+        return
+    fresh = out.with_name(f"{out.name}.new-{os.getpid()}")
+    load_model(directory, heads=("lm",), dtype=torch.float32, gguf_file=gguf_file).save(str(fresh))
+    fresh.rename(out)
+
+
+def _load_gguf(loader: Any, directory: str, gguf_file: str, options: dict[str, Any]) -> Any:
+    """Dequantised, and moved into a plain module: what comes back counts as quantised and cannot be saved."""
     with redirect_stderr(StringIO()):  # its progress bars know no switch
         source = loader.from_pretrained(directory, gguf_file=gguf_file, **options)
     config = type(source.config).from_dict(
