@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from training_cases import make_samples, tiny_model, weighted_nll
+from training_cases import Out, make_samples, tiny_model, weighted_nll
 
 from rpeg.backends.models import Wanted
 from rpeg.backends.samples import Samples
@@ -20,12 +18,6 @@ from rpeg.backends.training.trainer import Trainer
 from rpeg.errors import InputError
 
 SGD_LIKE = OptimizerConfig(lr=1e-3, max_grad_norm=None)
-
-
-@dataclass(frozen=True)
-class Out:
-    loss: Tensor
-    metrics: dict[str, Tensor] = field(default_factory=dict)
 
 
 def reference_logprobs(model, samples: Samples, temperature: float) -> list[Tensor]:
@@ -124,7 +116,7 @@ def test_matches_torch_adamw_and_is_the_same_for_every_microbatch() -> None:
         torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
         optimizer.param_groups[0]["lr"] = 1e-2 * (step + 1) / 3
         optimizer.step()
-    expected = dict(model.named_parameters())
+    expected = dict(model.hf.named_parameters())
     for microbatch in (2, 50):
         trainer = Trainer(tiny_model(), optimizer=config)
         nll = lambda columns, mask: Out(-columns["logprobs"])  # noqa: E731
@@ -197,7 +189,7 @@ def test_state_round_trips_and_continues_equally(tmp_path) -> None:
 
 def test_state_of_another_model_is_refused(tmp_path) -> None:
     Trainer(tiny_model(), optimizer=SGD_LIKE).state(str(tmp_path / "state"))
-    with pytest.raises(InputError, match=r"value_head\.weight is missing in the file"):
+    with pytest.raises(InputError, match=r"value_head\.bias is missing in the file"):
         Trainer(tiny_model(heads=("lm", "value")), optimizer=SGD_LIKE).load_state(str(tmp_path / "state"))
     with pytest.raises(InputError, match="no usable trainer state"):
         Trainer(tiny_model()).load_state(str(tmp_path / "nothing"))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import redirect_stderr
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +37,11 @@ class Wanted:
 class PolicyModel(nn.Module):
     """A language model and its heads.
 
-    hf: the unchanged Hugging Face module, for generation: a causal language model, or the backbone alone where there
-    is no `lm` head (a critic then neither stores nor computes one). heads: from `HEADS`.
+    hf: the unchanged Hugging Face module, for generation: a causal language model, or the backbone alone
+    where there is no `lm` head (a critic then neither stores nor computes one). heads: from `HEADS`.
     """
 
-    def __init__(self, hf: nn.Module, heads: tuple[str, ...], *, seed: int = 0) -> None:
+    def __init__(self, hf: Any, heads: tuple[str, ...], *, seed: int = 0) -> None:
         super().__init__()
         self.hf: Any = hf
         self.heads = _checked_heads(heads)
@@ -61,8 +64,22 @@ class PolicyModel(nn.Module):
         names = set(getattr(self.hf, "_no_split_modules", None) or ())
         return [m for m in self.hf.modules() if type(m).__name__ in names]
 
+    def recompute_layers(self) -> None:
+        """Makes layers keep only their inputs and run again in the backward pass.
+
+        Hugging Face does so only in training mode, so a model with dropout is refused (ValueError).
+        """
+        rates = [module.p for module in self.modules() if isinstance(module, nn.Dropout)]
+        rates += [getattr(self.hf.config, name, 0.0) for name in ("attention_dropout", "attn_pdrop")]
+        if any(rates):
+            raise ValueError("recompute needs a model without dropout: log-probabilities would be random")
+        # The older name goes in transformers 6, the newer came within 5.
+        newer = getattr(self.hf, "activation_checkpointing_enable", None)
+        (newer or self.hf.gradient_checkpointing_enable)({"use_reentrant": False})
+        self.train()
+
     def logits(self, hidden: Tensor) -> Tensor:
-        """(…, vocabulary) logits of (…, hidden size) hidden states, scaled and capped as the architecture does."""
+        """(…, vocabulary) logits of (…, hidden size) hidden states, scaled as the architecture does."""
         logits: Tensor = self.hf.get_output_embeddings()(hidden)
         config = self.hf.config.get_text_config()
         if divisor := getattr(config, "logits_scaling", None):  # Granite
@@ -76,7 +93,7 @@ class PolicyModel(nn.Module):
     def forward(self, tokens: Tensor, index: Tensor, targets: Tensor, wanted: Wanted) -> dict[str, Tensor]:
         """What is `wanted` at k positions, each (k,): `logprobs` and `entropy` of `targets`, `new_values`.
 
-        tokens: (n, S) right-padded. index: (k,) into the n·S positions. targets: (k,) the tokens that follow there.
+        tokens: (n, S) right-padded. index: (k,) into the n·S positions. targets: (k,) what follows there.
         """
         hidden = self.backbone(input_ids=tokens, use_cache=False).last_hidden_state
         hidden = hidden.reshape(-1, hidden.shape[-1])[index]
@@ -124,19 +141,20 @@ def load_model(
     """A model from a Hugging Face directory (or id), or from a GGUF file in it, in evaluation mode.
 
     A value head comes from `value_head.safetensors` where there is one, else is drawn from `seed`.
-    Raises InputError where nothing loadable is there. Never runs code that comes with a model, and reads no pickles.
+    Runs no code that comes with a model and reads no pickles. InputError where nothing loadable is there.
     """
     from transformers import AutoModel, AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     loader = AutoModelForCausalLM if "lm" in _checked_heads(heads) else AutoModel
-    source: dict[str, Any] = {"use_safetensors": True} if gguf_file is None else {"gguf_file": gguf_file}
+    options: dict[str, Any] = {"dtype": dtype, "attn_implementation": "sdpa", "trust_remote_code": False}
     try:
-        hf = loader.from_pretrained(
-            directory, dtype=dtype, attn_implementation="sdpa", trust_remote_code=False, **source
-        )
-    except (OSError, ValueError) as error:
+        if gguf_file is not None:
+            hf = _load_gguf(loader, directory, gguf_file, options)
+        else:
+            hf = loader.from_pretrained(directory, use_safetensors=True, **options)
+    except (OSError, ValueError, ImportError) as error:
         raise InputError(f"cannot load a model from {directory!r}: {error}") from error
     model = PolicyModel(hf, heads, seed=seed)
     stored = Path(directory) / VALUE_HEAD_FILE
@@ -145,10 +163,35 @@ def load_model(
     return model.to(device).eval()
 
 
+def convert_gguf(directory: str, gguf_file: str, target: str) -> None:
+    """Writes a GGUF file's language model as a Hugging Face directory in float32, unless that is there already.
+
+    Reading GGUF takes many times as long as safetensors: convert once before several processes load a model.
+    """
+    out = Path(target)
+    if (out / "config.json").exists():
+        return
+    fresh = out.with_name(f"{out.name}.new-{os.getpid()}")
+    load_model(directory, heads=("lm",), dtype=torch.float32, gguf_file=gguf_file).save(str(fresh))
+    fresh.rename(out)
+
+
+def _load_gguf(loader: Any, directory: str, gguf_file: str, options: dict[str, Any]) -> Any:
+    """Dequantised, and moved into a plain module: what comes back counts as quantised and cannot be saved."""
+    with redirect_stderr(StringIO()):  # its progress bars know no switch
+        source = loader.from_pretrained(directory, gguf_file=gguf_file, **options)
+    config = type(source.config).from_dict(
+        {key: value for key, value in source.config.to_dict().items() if key != "quantization_config"}
+    )
+    plain = loader.from_config(config, **options)
+    plain.load_state_dict(source.state_dict())
+    return plain
+
+
 def named_parameters(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
     """Every parameter once (tied ones under their first name), named as in the Hugging Face module.
 
-    A PolicyModel and the Hugging Face module inside it give the same names; the value head's begin `value_head.`.
+    A PolicyModel and the Hugging Face module in it give the same names; a value head's begin `value_head.`.
     """
     return [(name.removeprefix("hf."), parameter) for name, parameter in module.named_parameters()]
 
@@ -163,9 +206,9 @@ def _checked_heads(heads: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _value_head(hidden_size: int, seed: int, like: Tensor) -> nn.Linear:
-    """Linear to one number, weights ~ N(0, 1/(hidden size + 1)²), bias 0: small, so that first values are near 0.
+    """Linear to one number: weights of standard deviation 1/(hidden size + 1), so that values start near 0.
 
-    Drawn in float32 on the CPU whatever the model's dtype and device, so that a seed means one head everywhere.
+    Drawn in float32 on the CPU whatever the model's dtype and device: a seed means one head everywhere.
     """
     head = nn.Linear(hidden_size, 1)
     generator = torch.Generator().manual_seed(seed)
@@ -177,7 +220,7 @@ def _value_head(hidden_size: int, seed: int, like: Tensor) -> nn.Linear:
 
 @torch.no_grad()
 def _verify_head(model: PolicyModel, device: torch.device) -> None:
-    """Training computes logits from hidden states itself, so they must be those of the model's own forward."""
+    """Training computes logits from hidden states itself: they must be those of the model's own forward."""
     tokens = (torch.arange(8, device=device) % model.vocab_size)[None]
     was_training = model.training
     model.eval()
@@ -188,5 +231,6 @@ def _verify_head(model: PolicyModel, device: torch.device) -> None:
     if float((got - expected).abs().max()) > 1e-3 * max(scale, 1e-3):
         raise InputError(
             f"{type(model.hf).__name__} treats its logits in a way that is not known here "
-            f"(largest {scale:.4g} in its own forward, {float(got.abs().max()):.4g} here); use another architecture"
+            f"(largest {scale:.4g} in its own forward, {float(got.abs().max()):.4g} here); "
+            "use another architecture"
         )

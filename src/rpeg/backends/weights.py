@@ -1,7 +1,7 @@
 """`Published`: one version of a model's full weights in one contiguous bucket, with a digest; and the canary.
 
-A digest proves that the bytes arrived. It does not prove that an engine uses them: the canary does, by comparing
-log-probabilities of the engine and of the trainer on a fixed prompt.
+A digest proves that the bytes arrived. It does not prove that an engine uses them: the canary does, by
+comparing log-probabilities of the engine and of the trainer on a fixed prompt.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from rpeg.errors import RunError
 ALIGNMENT_BYTES = 64
 Bytes = npt.NDArray[np.uint8]
 
-# Largest difference of log-probabilities between two implementations of one model, of tokens of a fixed prompt.
-CANARY_TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-3, torch.float16: 5e-2, torch.bfloat16: 2e-1}
+# Largest difference of a token's log-probability between two implementations of one model.
+CANARY_TOLERANCE = {torch.float64: 1e-8, torch.float32: 5e-4, torch.float16: 5e-2, torch.bfloat16: 2e-1}
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One parameter: its name (`named_parameters`), shape, dtype (such as `float32`) and place in the bucket."""
+    """One parameter: name (see `named_parameters`), shape, dtype (such as `float32`), place in the bucket."""
 
     name: str
     shape: tuple[int, ...]
@@ -64,7 +64,7 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Published:
-    """Version `version` of a model: `flat` (uint8, on the host) laid out by `manifest`; `digest` covers both."""
+    """Version `version` of a model: `flat` (uint8, on the host) as `manifest` says; `digest` covers both."""
 
     version: int
     manifest: Manifest
@@ -82,10 +82,10 @@ class Published:
 
     @torch.no_grad()
     def load_into(self, module: nn.Module) -> str:
-        """Copies the weights into the parameters of `module` in place and returns the digest of what it then holds.
+        """Copies the weights into the parameters of `module` in place; the digest of what it then holds.
 
-        module: a PolicyModel or its Hugging Face module; tied parameters receive once. Raises RunError naming the
-        parameters unless each receives exactly one tensor of its shape and dtype, and each tensor is received.
+        module: a PolicyModel or its Hugging Face module; tied parameters receive once. RunError names the
+        parameters unless each receives exactly one tensor of its shape and dtype and each tensor is received.
         """
         received = named_parameters(module)
         tensors = self.tensors()
@@ -93,13 +93,7 @@ class Published:
         _check_fit(received, tensors, self.manifest)
         for name, parameter in received:
             parameter.copy_(tensors[name])
-        held = dict(received)
-        names = {name for name, _ in received}
-        primary = {
-            alias: name for alias, name in self.manifest.aliases if alias in names and name not in names
-        }
-        held.update({name: held[alias] for alias, name in primary.items()})
-        return digest(self.manifest, pack(self.manifest, held))
+        return digest(self.manifest, dict(received))
 
 
 def manifest_of(module: nn.Module) -> Manifest:
@@ -131,14 +125,23 @@ def pack(manifest: Manifest, tensors: Mapping[str, Tensor]) -> Bytes:
 
 def publish(version: int, manifest: Manifest, tensors: Mapping[str, Tensor]) -> Published:
     """Full tensors as a version."""
-    flat = pack(manifest, tensors)
-    return Published(version, manifest, flat, digest(manifest, flat))
+    return of_bytes(version, manifest, pack(manifest, tensors))
 
 
-def digest(manifest: Manifest, flat: Bytes) -> str:
-    """blake2b-128 in hexadecimal of the manifest and the bytes."""
+def of_bytes(version: int, manifest: Manifest, flat: Bytes) -> Published:
+    """A packed bucket as a version."""
+    bucket = _as_tensor(flat)
+    return Published(
+        version, manifest, flat, digest(manifest, {e.name: e.of(bucket) for e in manifest.entries})
+    )
+
+
+def digest(manifest: Manifest, tensors: Mapping[str, Tensor]) -> str:
+    """blake2b-128 in hexadecimal of the manifest and of every parameter's bytes, wherever they lie."""
     state = hashlib.blake2b(manifest.text().encode(), digest_size=16)
-    state.update(memoryview(np.ascontiguousarray(flat)))
+    for entry in manifest.entries:
+        raw = tensors[entry.name].detach().contiguous().view(-1).view(torch.uint8).cpu()
+        state.update(raw.numpy().data)
     return state.hexdigest()
 
 
@@ -151,7 +154,7 @@ def canary_tokens(vocab_size: int, length: int = 16) -> Ints:
 def canary_logprobs(module: nn.Module, tokens: Ints) -> npt.NDArray[np.float64]:
     """(len(tokens) - 1,) log-probability of each token after the first, at temperature 1.
 
-    module: a Hugging Face causal language model, or a PolicyModel; one without an `lm` head gives its values there.
+    module: a Hugging Face causal language model, or a PolicyModel; without an `lm` head it gives values.
     """
     device = next(module.parameters()).device
     row = torch.from_numpy(np.asarray(tokens, dtype=np.int64)).to(device)
@@ -168,7 +171,7 @@ def canary_logprobs(module: nn.Module, tokens: Ints) -> npt.NDArray[np.float64]:
 
 
 def check_canary(a: npt.NDArray[Any], b: npt.NDArray[Any], dtype: torch.dtype) -> float:
-    """The largest difference of two canaries; RunError names both values where it exceeds the dtype's tolerance.
+    """The largest difference of two canaries; RunError names both values where it is beyond tolerance.
 
     dtype: the coarser of the two dtypes.
     """
@@ -180,7 +183,7 @@ def check_canary(a: npt.NDArray[Any], b: npt.NDArray[Any], dtype: torch.dtype) -
     if not difference[worst] <= tolerance:
         raise RunError(
             f"canary: at token {worst + 1} trainer and engine give {a[worst]:.6g} and {b[worst]:.6g}, "
-            f"apart by more than {tolerance:g} for {dtype}: the engine does not use the weights that it received. "
+            f"apart by more than {tolerance:g} for {dtype}: the engine does not use what it received. "
             "Check tied or quantised parameters, and that both load the same architecture and configuration"
         )
     return float(difference[worst])
@@ -189,14 +192,14 @@ def check_canary(a: npt.NDArray[Any], b: npt.NDArray[Any], dtype: torch.dtype) -
 def _check_fit(
     received: list[tuple[str, nn.Parameter]], tensors: Mapping[str, Tensor], manifest: Manifest
 ) -> None:
-    alias = dict(manifest.aliases)
     missing = [name for name, _ in received if name not in tensors]
-    held = {alias.get(name, name) for name, _ in received}
+    held = {name for name, _ in received}
     left = [entry.name for entry in manifest.entries if entry.name not in held]
     if missing or left:
         raise RunError(
-            f"weights do not fit the module: {len(missing)} of its parameters receive nothing ({missing[:3]}), "
-            f"{len(left)} published ones find no parameter ({left[:3]}); load both with the same heads"
+            f"weights do not fit the module: {len(missing)} of its parameters receive nothing "
+            f"({missing[:3]}), {len(left)} published ones find no parameter ({left[:3]}); "
+            "load both with the same heads"
         )
     for name, parameter in received:
         got = tensors[name]
@@ -219,7 +222,7 @@ def _aliases(module: nn.Module) -> list[tuple[str, str]]:
 
 
 def _as_tensor(flat: Bytes) -> Tensor:
-    """A uint8 tensor over the same memory; it is only read, so a read-only buffer (of a transport) is fine."""
+    """A uint8 tensor over the same memory. It is only read: a transport's read-only buffer is fine."""
     if flat.flags.writeable:
         return torch.from_numpy(flat)
     import warnings

@@ -21,20 +21,18 @@ def token_logprobs(
     entropy: bool = False,
     chunk: int | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """log p(target | hidden) under softmax(head(hidden) / temperature), and the entropy of that distribution in nats.
+    """log p(target) under softmax(head(hidden) / temperature), and that distribution's entropy, in nats.
 
-    hidden: (k, hidden size). targets: (k,) int64. Both results: (k,), in float32 or, for a float64 head, float64.
-    chunk: at most this many rows of logits (k, vocabulary) exist at a time; their backward computes them again.
+    hidden: (k, hidden size). targets: (k,) int64. Results: (k,), float64 for a float64 head, else float32.
+    chunk: so many of the k rows of logits exist at a time; the backward pass computes them again.
     """
     if temperature <= 0:
-        raise ValueError(
-            f"temperature must be > 0, got {temperature}: log-probabilities are of what was sampled"
-        )
+        raise ValueError(f"temperature must be > 0, got {temperature}: log-probabilities are of sampling")
     if chunk is None or len(targets) <= chunk:
         return _chunk_logprobs(hidden, targets, head, temperature, entropy)
     parts = [
         checkpoint(_chunk_logprobs, h, t, head, temperature, entropy, use_reentrant=False)
-        for h, t in zip(hidden.split(chunk), targets.split(chunk), strict=True)
+        for h, t in zip(torch.split(hidden, chunk), torch.split(targets, chunk), strict=True)
     ]
     entropies = torch.cat([part[1] for part in parts]) if entropy else None
     return torch.cat([part[0] for part in parts]), entropies

@@ -1,8 +1,8 @@
 """`MicroBatch`: right-padded tokens of some samples, and where their response tokens are predicted.
 
 Attention is causal and padding stands on the right, so no token sees padding and no attention mask is needed.
-The response token at position p is predicted at p - 1: its log-probability comes from the logits there, and its
-value is that of the state before it.
+The response token at position p is predicted at p - 1: its log-probability comes from the logits there, and
+its value is that of the state before it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class MicroBatch:
     samples: the n samples with their columns. tokens: (n, S) int64, prompt, response, padding.
     index: (k,) int64 into the n·S positions, where each response token is predicted, sample after sample.
     targets: (k,) int64, the response tokens. mask: (n, T) bool.
-    dummy: stands in where a rank has nothing left but others have: goes through the model, contributes nothing.
+    dummy: stands in where only other ranks have something left: it goes through the model and adds nothing.
     """
 
     samples: Samples
@@ -54,9 +54,8 @@ class MicroBatch:
 
 def build(samples: Samples, device: torch.device) -> MicroBatch:
     """One micro-batch of all these samples."""
-    assert (
-        samples.prompts is not None and samples.prompt_lengths is not None and samples.responses is not None
-    ), "this batch carries no tokens"
+    if samples.prompts is None or samples.prompt_lengths is None or samples.responses is None:
+        raise ValueError("this batch carries no tokens")
     if len(samples) and int(samples.prompt_lengths.min()) < 1:
         raise ValueError("a sample has an empty prompt: nothing predicts its first response token")
     starts = samples.prompt_lengths[:, None]
@@ -84,9 +83,9 @@ def dummy(device: torch.device) -> MicroBatch:
 
 
 def split(samples: Samples, microbatch: int) -> list[Ints]:
-    """Rows of each micro-batch of at most `microbatch` samples, samples of like length together, longest first.
+    """Rows of each micro-batch of at most `microbatch` samples, samples of like length together.
 
-    The longest come first so that a memory shortage shows at once and not at the end.
+    The longest come first, so that a memory shortage shows at once and not at the end.
     """
     if microbatch < 1:
         raise ValueError(f"microbatch must be ≥ 1 sample, got {microbatch}")

@@ -1,7 +1,7 @@
 """Where a model's parameters and gradients lie: `Replicated` on every rank, or `Sharded` over the group.
 
-Both show the optimizer plain local tensors, so that nothing above needs to know which one it is, and both turn
-lists of tensors laid out like those (weights, moments) into full tensors by name and back.
+Both show the optimizer plain local tensors, so that nothing above needs to know which one it is, and both
+turn lists of tensors laid out like those (weights, moments) into full tensors by name and back.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class Parameters(Protocol):
 
 
 class Replicated:
-    """Every rank holds everything, in one flat buffer a dtype; parameters and their gradients are views of it.
+    """Every rank holds everything, in one flat buffer a dtype; parameters and gradients are views of it.
 
-    One buffer makes the all-reduce one collective and the optimizer one kernel, whatever the number of parameters.
-    The module must not be moved to another device or dtype afterwards: that would cut the views.
+    One buffer makes the all-reduce one collective and the optimizer one kernel, whatever the number of
+    parameters. The module must not be moved to another device or dtype afterwards: that would cut the views.
     """
 
     def __init__(self, model: nn.Module, group: Group, *, trainable: bool) -> None:
@@ -68,7 +68,7 @@ class Replicated:
             self._flatten(named, trainable)
 
     def _flatten(self, named: list[tuple[str, nn.Parameter]], trainable: bool) -> None:
-        """Padding between parameters is zero and stays so: it has no gradient, and decay keeps zero at zero."""
+        """Padding between parameters is zero and stays so: it has no gradient, and zero decays to zero."""
         starts, total = [], 0
         for _, parameter in named:
             starts.append(total)
@@ -163,9 +163,9 @@ class Sharded:
     def _gather(self, named: list[tuple[str, Tensor]]) -> dict[str, Tensor]:
         chunks = [self._chunk(self.shapes[name]) for name, _ in named]
         row = named[0][1].new_zeros(sum(chunks))
-        for part, (_, tensor) in zip(row.split(chunks), named, strict=True):
+        for part, (_, tensor) in zip(torch.split(row, chunks), named, strict=True):
             part[: tensor.numel()].copy_(tensor.reshape(-1))
-        columns = collectives.all_gather(row, self.group).split(chunks, dim=1)
+        columns = torch.split(collectives.all_gather(row, self.group), chunks, dim=1)
         return {
             name: column.reshape(-1)[: self.shapes[name].numel()].view(self.shapes[name])
             for (name, _), column in zip(named, columns, strict=True)
@@ -188,7 +188,7 @@ class Sharded:
 
 
 def _shard(model: PolicyModel, mesh: DeviceMesh, compute_dtype: torch.dtype | None) -> FSDPModule:
-    """Each decoder layer is a unit, and the rest (embedding, final norm, heads, tied or not) is the root's."""
+    """Each decoder layer is a unit; the rest (embedding, final norm, heads, tied or not) is the root's."""
     policy = MixedPrecisionPolicy(
         param_dtype=compute_dtype, reduce_dtype=torch.float32 if compute_dtype else None
     )
@@ -210,8 +210,5 @@ def _part(flat: Tensor, start: int, shape: torch.Size) -> Tensor:
 
 def _squared_norm(tensors: Sequence[Tensor]) -> Tensor:
     norms = torch._foreach_norm(list(tensors))
-    return (
-        torch.stack([norm.to(torch.promote_types(norm.dtype, torch.float32)) for norm in norms])
-        .square()
-        .sum()
-    )
+    wide = [norm.to(torch.promote_types(norm.dtype, torch.float32)) for norm in norms]
+    return torch.stack(wide).square().sum()

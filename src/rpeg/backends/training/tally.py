@@ -1,9 +1,10 @@
-"""`Tally`: sums over tokens of losses and metrics, kept on the device until they are read."""
+"""What a loss gives, and `Tally`: sums of losses and metrics, kept on the device until they are read."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -12,9 +13,22 @@ from rpeg.backends.training import collectives
 from rpeg.backends.training.collectives import Group
 
 
+class TokenLossLike(Protocol):
+    """What a loss op returns: (n, T) losses and metrics."""
+
+    @property
+    def loss(self) -> Tensor: ...
+
+    @property
+    def metrics(self) -> Mapping[str, Tensor]: ...
+
+
+Loss = Callable[[Mapping[str, Tensor], Tensor], TokenLossLike]
+
+
 @dataclass
 class Tally:
-    """loss: Σ weight · loss of this rank's tokens. sums: Σ of each metric over its `tokens` response tokens."""
+    """loss: Σ weight · loss on this rank. sums: Σ of each metric over this rank's `tokens`."""
 
     loss: list[Tensor] = field(default_factory=list)
     sums: dict[str, list[Tensor]] = field(default_factory=dict)

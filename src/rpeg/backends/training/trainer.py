@@ -1,16 +1,16 @@
 """`Trainer`: log-probabilities, values and updates of one model, data-parallel over a process group.
 
-Each rank calls the same methods with its own share of the samples; methods marked collective must be called on every
-rank of the group. Because token weights come from the whole minibatch, gradients are plain sums over ranks and
-micro-batches, so that neither split changes an update.
+Each rank calls the same methods with its own share of the samples; methods marked collective must be called
+on every rank of the group. Because token weights come from the whole minibatch, gradients are plain sums
+over ranks and micro-batches, so that neither split changes an update.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -25,29 +25,16 @@ from rpeg.backends.training.collectives import Group
 from rpeg.backends.training.microbatch import MicroBatch, build, dummy, split
 from rpeg.backends.training.optimizer import OptimizerConfig, learning_rate
 from rpeg.backends.training.parameters import Parameters, Replicated, Sharded
-from rpeg.backends.training.tally import Tally
+from rpeg.backends.training.tally import Loss, Tally
 from rpeg.backends.weights import Published, canary_logprobs, manifest_of, publish
 from rpeg.errors import RunError
 
 Zero = Literal[0, 3]
 
 
-class TokenLossLike(Protocol):
-    """What a loss op returns: (n, T) losses and metrics."""
-
-    @property
-    def loss(self) -> Tensor: ...
-
-    @property
-    def metrics(self) -> Mapping[str, Tensor]: ...
-
-
-Loss = Callable[[Mapping[str, Tensor], Tensor], TokenLossLike]
-
-
 @dataclass(frozen=True)
 class Update:
-    """What one optimizer step did. gradient_norm: before clipping. applied: False where that was not finite."""
+    """What one optimizer step did. gradient_norm: before clipping. applied: whether that was finite."""
 
     gradient_norm: float
     learning_rate: float
@@ -57,13 +44,15 @@ class Update:
 class Trainer:
     """One model's training and inference on this rank.
 
-    zero: 0 keeps replicas and sums their gradients in one bucket; 3 shards parameters, gradients and moments (FSDP2).
-    optimizer: None for a model that is only evaluated. logit_chunk: response tokens whose logits exist at a time.
-    compute_dtype: dtype of the matrix products where it differs from that of the parameters (mixed precision).
+    zero: 0 keeps replicas and sums their gradients in one bucket; 3 shards parameters, gradients and
+    moments (FSDP2).
+    optimizer: None for a model that is only evaluated. logit_chunk: so many tokens' logits exist at a time.
+    compute_dtype: of the matrix products, where it differs from the parameters' dtype (mixed precision).
     recompute: layers keep only their inputs and run again in the backward pass.
+    reduce_every_microbatch: with zero=3, keep no unsharded gradients between micro-batches.
 
-    updates: optimizer steps taken; the learning rate follows it. skipped: steps left out for a gradient that was not
-    finite.
+    updates: optimizer steps taken; the learning rate follows it. skipped: steps left out for a gradient
+    that was not finite.
     """
 
     def __init__(
@@ -87,7 +76,7 @@ class Trainer:
         self.compute_dtype = None if self.sharded else compute_dtype
         self.updates = self.skipped = 0
         if recompute:
-            _recompute_layers(model)
+            model.recompute_layers()
         trainable = optimizer is not None
         if self.sharded and group is not None:
             self.parameters: Parameters = Sharded(
@@ -104,18 +93,18 @@ class Trainer:
     # Inference
 
     def logprobs(self, samples: Samples, *, temperature: float, microbatch: int) -> Array:
-        """(Σ lengths,) log-probability of each response token under the sampling distribution. Collective if sharded."""
+        """(Σ lengths,) log-probability of each response token as sampled. Collective when sharded."""
         wanted = Wanted(logprobs=True, temperature=temperature, logit_chunk=self.logit_chunk)
         return self._infer(samples, wanted, microbatch)["logprobs"]
 
     def values(self, samples: Samples, *, microbatch: int) -> Array:
-        """(Σ lengths,) value of the state before each response token. Collective if sharded."""
+        """(Σ lengths,) value of the state before each response token. Collective when sharded."""
         return self._infer(samples, Wanted(values=True), microbatch)["new_values"]
 
     def logprobs_and_values(
         self, samples: Samples, *, temperature: float, microbatch: int
     ) -> dict[str, Array]:
-        """Both in one forward of a shared backbone: `logprobs` and `values`. Collective if sharded."""
+        """Both in one forward of a shared backbone: `logprobs` and `values`. Collective when sharded."""
         wanted = Wanted(logprobs=True, values=True, temperature=temperature, logit_chunk=self.logit_chunk)
         out = self._infer(samples, wanted, microbatch)
         return {"logprobs": out["logprobs"], "values": out["new_values"]}
@@ -137,9 +126,8 @@ class Trainer:
     def _in_order(self, samples: Samples, rows: list[Ints], parts: list[Tensor]) -> Array:
         """Results of the micro-batches as a flat column in the order of the samples."""
         if not rows:
-            return np.zeros(
-                0, dtype=np.float64 if self.manifest.entries[0].dtype == "float64" else np.float32
-            )
+            double = self.parameters.local[0].dtype is torch.float64
+            return np.zeros(0, dtype=np.float64 if double else np.float32)
         column = torch.cat(parts).cpu().numpy()
         places = np.arange(len(column))
         where = Samples(samples.ids, samples.lengths, {"place": places}).rows(np.concatenate(rows))
@@ -161,12 +149,13 @@ class Trainer:
     ) -> dict[str, float]:
         """One optimizer step for each minibatch. Collective.
 
-        minibatches: this rank's rows of each one, possibly none; every rank gives as many. weights: (n,) for each
-        minibatch, what each token of a row weighs in the loss of the whole minibatch. loss: called with all columns of
-        a micro-batch, `logprobs`, `entropy` where asked for, and `new_values` where the model has a value head.
+        minibatches: this rank's rows of each one, possibly none; every rank gives as many. weights: (n,)
+        for each minibatch, what each token of a row weighs in the loss of the whole minibatch. loss: called
+        with all columns of a micro-batch, `logprobs`, `entropy` where asked for, and `new_values` where the
+        model has a value head.
 
-        Returns, the same on every rank: `loss`, `grad_norm` and `lr` (means over the minibatches), `tokens`, `applied`
-        and `skipped` steps, and every metric of the loss averaged over tokens.
+        Returns, the same on every rank: `loss`, `grad_norm` and `lr` (means over the minibatches),
+        `tokens`, `applied` and `skipped` steps, and every metric of the loss averaged over tokens.
         """
         rows = [split(samples, microbatch) for samples in minibatches]
         counts = self._agreed([len(r) for r in rows])
@@ -240,12 +229,12 @@ class Trainer:
 
     def build_microbatch(self, samples: Samples, rows: Sequence[Ints], position: int) -> MicroBatch:
         """Micro-batch number `position` of a split, a dummy where this rank has no more."""
-        return (
-            build(samples.rows(rows[position]), self.device) if position < len(rows) else dummy(self.device)
-        )
+        if position >= len(rows):
+            return dummy(self.device)
+        return build(samples.rows(rows[position]), self.device)
 
     def forward(self, micro: MicroBatch, wanted: Wanted) -> dict[str, Tensor]:
-        """The model on a micro-batch: flat (k,) tensors, see `PolicyModel.forward`. Collective when sharded."""
+        """The model on a micro-batch, see `PolicyModel.forward`. Collective when sharded."""
         with self._autocast():
             out: dict[str, Tensor] = self.model(micro.tokens, micro.index, micro.targets, wanted)
         return out
@@ -256,12 +245,10 @@ class Trainer:
         return torch.autocast(self.device.type, dtype=self.compute_dtype)
 
     def _agreed(self, counts: list[int]) -> list[int]:
-        """How often each rank must run, for each minibatch: the largest count where ranks run in step. Collective."""
+        """Micro-batches that each minibatch takes on this rank: sharded ranks run in step. Collective."""
         ranks = collectives.gather_json(counts, self.group, self.device)
         if len({len(r) for r in ranks}) > 1:
-            raise RunError(
-                f"ranks were given {[len(r) for r in ranks]} minibatches; all must be given as many"
-            )
+            raise RunError(f"ranks were given {[len(r) for r in ranks]} minibatches; give all as many")
         return [max(column) for column in zip(*ranks, strict=True)] if self.sharded else counts
 
     # Weights and state
@@ -306,13 +293,3 @@ class Trainer:
 
 
 _WEIGHT = "_token_weight"
-
-
-def _recompute_layers(model: PolicyModel) -> None:
-    """Hugging Face recomputes only in training mode, which must therefore not mean dropout."""
-    rates = [m.p for m in model.modules() if isinstance(m, torch.nn.Dropout)]
-    rates += [getattr(model.hf.config, name, 0.0) for name in ("attention_dropout", "attn_pdrop")]
-    if any(rates):
-        raise ValueError("recompute needs a model without dropout: log-probabilities would be random")
-    model.hf.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    model.train()

@@ -1,0 +1,121 @@
+"""Publishing, loading in place, digests and the canary."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from training_cases import tiny_model
+
+from rpeg.backends.models import PolicyModel, named_parameters
+from rpeg.backends.weights import (
+    Published,
+    canary_logprobs,
+    canary_tokens,
+    check_canary,
+    manifest_of,
+    of_bytes,
+    publish,
+)
+from rpeg.errors import RunError
+
+
+def published(model: PolicyModel, version: int = 1) -> Published:
+    return publish(version, manifest_of(model), dict(named_parameters(model)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("tied", [True, False])
+def test_loads_in_place_bit_for_bit(dtype: torch.dtype, tied: bool) -> None:
+    source, target = (tiny_model(("lm", "value"), dtype=dtype, tied=tied, seed=s) for s in (1, 2))
+    places = {name: p.data_ptr() for name, p in target.named_parameters()}
+    out = published(source)
+    assert out.load_into(target) == out.digest
+    assert places == {name: p.data_ptr() for name, p in target.named_parameters()}
+    for (name, a), (_, b) in zip(source.named_parameters(), target.named_parameters(), strict=True):
+        assert torch.equal(a, b), name
+    tokens = canary_tokens(61)
+    np.testing.assert_array_equal(canary_logprobs(source, tokens), canary_logprobs(target, tokens))
+
+
+def test_an_engine_holding_the_hugging_face_module_sees_the_weights() -> None:
+    source, target = tiny_model(seed=1), tiny_model(seed=2)
+    engine = target.hf
+    published(source).load_into(engine)
+    tokens = canary_tokens(61)
+    assert (
+        check_canary(canary_logprobs(source, tokens), canary_logprobs(engine, tokens), torch.float64) < 1e-12
+    )
+
+
+def test_a_tied_head_that_became_a_copy_receives_too() -> None:
+    source, target = tiny_model(seed=1), tiny_model(seed=2)
+    target.hf.lm_head.weight = torch.nn.Parameter(target.hf.lm_head.weight.detach().clone())
+    assert len(list(target.hf.parameters())) > len(list(source.hf.parameters()))
+    published(source).load_into(target)
+    tokens = canary_tokens(61)
+    check_canary(canary_logprobs(source, tokens), canary_logprobs(target, tokens), torch.float64)
+
+
+def test_stale_head_is_caught_by_the_canary() -> None:
+    source, target = tiny_model(seed=1), tiny_model(seed=2)
+    stale = target.hf.lm_head.weight.detach().clone()
+    published(source).load_into(target)
+    target.hf.lm_head.weight = torch.nn.Parameter(stale)
+    tokens = canary_tokens(61)
+    a, b = canary_logprobs(source, tokens), canary_logprobs(target, tokens)
+    with pytest.raises(RunError, match=r"trainer and engine give -\d.* and -\d"):
+        check_canary(a, b, torch.float32)
+
+
+def test_canary_refuses_what_is_not_finite() -> None:
+    good = np.array([-1.0, -2.0])
+    with pytest.raises(RunError, match="nan"):
+        check_canary(good, np.array([-1.0, np.nan]), torch.float32)
+    with pytest.raises(RunError, match="values on one side"):
+        check_canary(good, good[:1], torch.float32)
+    assert check_canary(good, good + 1e-5, torch.float32) == pytest.approx(1e-5)
+
+
+def test_digest_covers_bytes_and_manifest() -> None:
+    out = published(tiny_model(seed=1))
+    changed = out.flat.copy()
+    changed[3] ^= 1
+    renamed = dataclasses.replace(out.manifest.entries[0], name="other")
+    manifest = dataclasses.replace(out.manifest, entries=(renamed, *out.manifest.entries[1:]))
+    others = {of_bytes(1, out.manifest, changed).digest, of_bytes(1, manifest, out.flat).digest}
+    assert len({out.digest, *others}) == 3
+    assert published(tiny_model(seed=1)).digest == out.digest
+
+
+def test_loads_from_a_read_only_buffer() -> None:
+    out = published(tiny_model(seed=1))
+    flat = out.flat.copy()
+    flat.flags.writeable = False
+    assert dataclasses.replace(out, flat=flat).load_into(tiny_model(seed=2)) == out.digest
+
+
+def test_corrupt_bytes_show_in_the_digest() -> None:
+    out = published(tiny_model(seed=1))
+    flat = out.flat.copy()
+    flat[100] ^= 1
+    assert dataclasses.replace(out, flat=flat).load_into(tiny_model(seed=2)) != out.digest
+
+
+def test_every_parameter_receives_exactly_once() -> None:
+    both, lm = tiny_model(("lm", "value")), tiny_model(("lm",))
+    with pytest.raises(RunError, match=r"2 of its parameters receive nothing \(\['value_head"):
+        published(lm).load_into(both)
+    with pytest.raises(RunError, match=r"2 published ones find no parameter \(\['value_head"):
+        published(both).load_into(lm)
+    with pytest.raises(RunError, match=r"float32 there and .* torch\.float64"):
+        published(lm).load_into(tiny_model(dtype=torch.float32))
+
+
+def test_bucket_is_contiguous_and_aligned() -> None:
+    out = published(tiny_model(("lm", "value")))
+    assert out.flat.dtype == np.uint8
+    assert len(out.flat) == out.size_bytes == out.manifest.size_bytes
+    assert all(entry.offset_bytes % 64 == 0 for entry in out.manifest.entries)
