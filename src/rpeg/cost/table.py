@@ -31,6 +31,8 @@ OPS: Mapping[str, tuple[str, ...]] = {
     # weights: flatten and digest by the trainer, check and load by the generator
     "publish": ("bytes",),
     "load": ("bytes",),
+    # log-probabilities of a fixed prompt, by either side, after a transfer
+    "canary": (),
     # collectives over so many ranks; bytes of the whole tensor
     "all_reduce": ("ranks", "bytes"),
     "all_gather": ("ranks", "bytes"),

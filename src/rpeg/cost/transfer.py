@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from rpeg.architecture import Architecture, Head
@@ -12,6 +14,9 @@ from rpeg.cost.tree import Cost, sequence
 
 # Passes over the bytes where nothing was measured: flatten and digest; copy, check; a copy each way in the store.
 _PASSES = {"publish": 2.0, "load": 2.0, "put": 1.0, "get": 1.0}
+
+# The canary where nothing was measured: a forward of 16 tokens in eager mode.
+_CANARY_SECONDS = 5e-3
 
 # One call through the runtime where nothing was measured (Ray 2.x on one machine, about 1 ms).
 _CALL_SECONDS = 1e-3
@@ -39,6 +44,7 @@ def receive(size_bytes: float, timing: Timing, *, across: bool = False) -> Cost:
     across: the bytes come over the timing's link, from another node.
     """
     parts = [_pass("get", "get", size_bytes, timing), _pass("load", "load", size_bytes, timing)]
+    parts.append(_constant("canary", _CANARY_SECONDS, timing))
     if across and timing.link is not None:
         link = timing.link
         seconds = link.latency_seconds + size_bytes / link.bandwidth_bytes_per_second
@@ -55,15 +61,15 @@ def move_samples(size_bytes: float, timing: Timing) -> Cost:
 
 def call(timing: Timing, count: int = 1) -> Cost:
     """What launching an item and hearing of its end costs, whatever it does."""
-    measured = timing.table("call")
-    each = _CALL_SECONDS if measured is None else float(measured)
-    return Cost(
-        "call",
-        each * count,
-        bound="host",
-        measured_seconds=0.0 if measured is None else each * count,
-        count=count,
-    )
+    return replace(_constant("call", _CALL_SECONDS, timing).scaled(count), count=count)
+
+
+def _constant(op: str, otherwise_seconds: float, timing: Timing) -> Cost:
+    """An op that always takes the same time."""
+    measured = timing.table(op)
+    if measured is None:
+        return Cost(op, otherwise_seconds, bound="host")
+    return Cost(op, float(measured), bound="host", measured_seconds=float(measured))
 
 
 def _pass(name: str, op: str, size_bytes: float, timing: Timing) -> Cost:
