@@ -31,7 +31,7 @@ def path(architecture: Architecture, dtype: str, processes: int, shapes: Shapes)
     key = [
         SCHEMA,
         machine.processor(),
-        machine.cores(),
+        os.cpu_count(),
         machine.versions(),
         shape,
         dtype,

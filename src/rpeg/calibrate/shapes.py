@@ -43,7 +43,7 @@ def points(architecture: Architecture, shapes: Shapes, dtype: str) -> Points:
     """Points for a job of these shapes on this architecture."""
     length = min(shapes.length, architecture.context - 8)
     rows = ladder(1, shapes.rows, 4)
-    lengths = ladder(min(8, length), length, 2)
+    lengths = ladder(min(8, length), length, 2.5)
     per_token = work.layer_flops_per_token(architecture)
     whole = per_token + work.head_flops_per_token(architecture)
     weight_bytes = architecture.parameters() * work.BYTES_OF[dtype]

@@ -16,7 +16,7 @@ from rpeg.architecture import Architecture, to_config
 from rpeg.calibrate.shapes import Shapes, points
 
 ROUNDS = 3
-BUDGET_SECONDS = 0.03
+BUDGET_SECONDS = 0.02
 
 
 def main(task_path: str, result_path: str) -> None:
