@@ -67,7 +67,7 @@ def stages(lengths: list[tuple[int, int]], timing: Timing) -> dict[str, Cost]:
         "zero 3": train(SMALL, prompts, responses, minibatches=minibatches, zero=3, **common),
         "publish": publish(1000.0, timing, shards=2),
         "receive": receive(1000.0, timing, across=True),
-        "samples": move_samples(1000.0, timing),
+        "samples": move_samples(1000.0, timing, len(lengths)),
         "reward": reward(len(lengths), timing),
         "columns": columns(len(lengths), timing),
         "call": call(timing, 3),

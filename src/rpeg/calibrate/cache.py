@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 from rpeg.architecture import Architecture
 from rpeg.calibrate import machine
@@ -28,18 +29,18 @@ def directory() -> Path:
 def path(architecture: Architecture, dtype: str, processes: int, shapes: Shapes) -> Path:
     """The file of a calibration; its name is a digest of all that its times depend on."""
     shape = {**architecture.to_json(), "name": ""}
-    key = [
-        SCHEMA,
-        machine.processor(),
-        os.cpu_count(),
-        machine.versions(),
-        shape,
-        dtype,
-        processes,
-        dataclasses.astuple(shapes),
-    ]
+    return _file("calibration", [shape, dtype, processes, dataclasses.astuple(shapes)])
+
+
+def transport_path() -> Path:
+    """The file of what carrying costs, which depends on the machine alone."""
+    return _file("transport", [])
+
+
+def _file(what: str, details: list[Any]) -> Path:
+    key = [SCHEMA, machine.processor(), os.cpu_count(), machine.versions(), *details]
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
-    return directory() / f"calibration-{digest}.json"
+    return directory() / f"{what}-{digest}.json"
 
 
 def load(where: Path) -> Calibration | None:

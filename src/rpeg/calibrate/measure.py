@@ -9,6 +9,7 @@ import sys
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 from rpeg.architecture import Architecture
@@ -49,6 +50,7 @@ def measure(
     if found is not None:
         return found
     results = _run_workers(architecture, dtype, processes, shapes)
+    carried = _transport(fresh)
     calibration = Calibration(
         device="cpu",
         machine=f"{machine.processor()}, {processes} processes of one thread at once",
@@ -56,7 +58,9 @@ def measure(
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         architecture=architecture.name,
         versions=machine.versions(),
-        tables=tables(averages([_by_shape(result["seconds"]) for result in results])),
+        tables=tables(
+            {**averages([_by_shape(result["seconds"]) for result in results]), **_by_shape(carried)}
+        ),
         memory_bytes={"context": max(result["context_bytes"] for result in results)},
     )
     files.write(calibration, where)
@@ -68,6 +72,21 @@ def _by_shape(rows: list[list[Any]]) -> dict[str, dict[tuple[int, ...], float]]:
     for op, shape, seconds in rows:
         out.setdefault(op, {})[tuple(shape)] = seconds
     return out
+
+
+def _transport(fresh: bool) -> list[list[Any]]:
+    """The rows of `transport.measure`, from the cache or from a process of its own, since it starts Ray."""
+    where = cache.transport_path()
+    if not fresh and where.exists():
+        rows: list[list[Any]] = json.loads(where.read_text(encoding="utf-8"))
+        return rows
+    with tempfile.TemporaryDirectory(prefix="rpeg-calibrate-") as folder:
+        result = Path(folder) / "result.json"
+        worker = _start("transport", [result], Path(folder) / "log")
+        _wait([worker], [Path(folder) / "log"])
+        where.parent.mkdir(parents=True, exist_ok=True)
+        where.write_text(result.read_text(encoding="utf-8"), encoding="utf-8")
+    return _transport(fresh=False)
 
 
 def _run_workers(
@@ -89,36 +108,49 @@ def _run_workers(
                 "rendezvous": str(base / "rendezvous"),
             }
             (base / f"task{rank}.json").write_text(json.dumps(task), encoding="utf-8")
-        workers = [_start(base, rank) for rank in range(processes)]
-        try:
-            _wait(workers, base)
-        finally:
-            for worker in workers:
-                worker.kill()
-                worker.wait()
-        return [json.loads((base / f"result{rank}.json").read_text("utf-8")) for rank in range(processes)]
+        logs = [base / f"log{rank}" for rank in range(processes)]
+        results = [base / f"result{rank}.json" for rank in range(processes)]
+        workers = [
+            _start("worker", [base / f"task{rank}.json", results[rank]], logs[rank])
+            for rank in range(processes)
+        ]
+        _wait(workers, logs)
+        return [json.loads(result.read_text(encoding="utf-8")) for result in results]
 
 
-def _start(base: Path, rank: int) -> subprocess.Popen[bytes]:
+def _start(module: str, arguments: list[Path], log: Path) -> subprocess.Popen[bytes]:
     """One thread a worker, also in what libraries start before they are asked."""
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    command = [sys.executable, "-m", "rpeg.calibrate.worker", str(base / f"task{rank}.json")]
-    with (base / f"log{rank}").open("wb") as log:
+    with log.open("wb") as output:
         return subprocess.Popen(
-            [*command, str(base / f"result{rank}.json")],
+            [sys.executable, "-m", f"rpeg.calibrate.{module}", *map(str, arguments)],
             env={**os.environ, **threads, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
             stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
+            stdout=output,
+            stderr=output,
         )
 
 
-def _wait(workers: list[subprocess.Popen[bytes]], base: Path) -> None:
-    for rank, worker in enumerate(workers):
-        try:
-            code = worker.wait(timeout=_TIMEOUT_SECONDS)
-        except subprocess.TimeoutExpired:
-            raise RunError(f"calibration worker {rank} has not ended after {_TIMEOUT_SECONDS} s") from None
-        if code:
-            log = (base / f"log{rank}").read_text(encoding="utf-8", errors="replace")
-            raise RunError(f"calibration worker {rank} ended with code {code}:\n{log[-2000:]}")
+def _wait(workers: list[subprocess.Popen[bytes]], logs: list[Path]) -> None:
+    """Until all have ended; the first that fails or is late ends the others."""
+    deadline = monotonic() + _TIMEOUT_SECONDS
+    try:
+        while pending := [worker for worker in workers if worker.poll() is None]:
+            _check(workers, logs)
+            if monotonic() > deadline:
+                raise RunError(
+                    f"{len(pending)} calibration workers have not ended after {_TIMEOUT_SECONDS} s"
+                )
+            sleep(0.05)
+        _check(workers, logs)
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+
+
+def _check(workers: list[subprocess.Popen[bytes]], logs: list[Path]) -> None:
+    for worker, log in zip(workers, logs, strict=True):
+        if worker.poll():
+            said = log.read_text(encoding="utf-8", errors="replace")[-2000:]
+            raise RunError(f"a calibration worker ended with code {worker.returncode}:\n{said}")

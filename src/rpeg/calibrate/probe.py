@@ -18,7 +18,8 @@ class Probe:
     """An op at a shape.
 
     run: makes one call; what it returns is ignored. before: puts everything in place for it, untimed.
-    calls: so many in every round, for what waits for other workers, which make as many. context: what all calls run inside.
+    calls: so many in every round, for what waits for other workers, which make as many.
+    context: what all calls run inside.
     seconds: the median of each round so far.
     """
 

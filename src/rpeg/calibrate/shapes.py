@@ -37,6 +37,7 @@ class Points:
     leave: tuple[int, ...]
     sizes: tuple[int, ...]
     parameters: tuple[int, ...]
+    samples: tuple[int, ...] = (4, 64, 512)
 
 
 def points(architecture: Architecture, shapes: Shapes, dtype: str) -> Points:

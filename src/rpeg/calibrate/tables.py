@@ -29,6 +29,8 @@ _DIRECT = (
     "get",
     "reward",
     "columns",
+    "join",
+    "collect",
 )
 
 

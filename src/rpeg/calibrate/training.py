@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -94,7 +95,7 @@ def _optimizer(points: Points, trainer: Trainer) -> Iterator[Probe]:
             optimizer.step([gradient], lr=1e-4, update=1)
             gradient.zero_()
 
-        yield Probe("optimizer", (count,), run, before=lambda gradient=gradient: gradient.fill_(0.1))
+        yield Probe("optimizer", (count,), run, before=partial(gradient.fill_, 0.1))
 
 
 def _samples(rows: int, length: int, vocabulary: int) -> Samples:

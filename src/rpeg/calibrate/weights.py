@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -35,16 +36,16 @@ def collective_probes(points: Points, dtype: torch.dtype) -> Iterator[Probe]:
     for size in points.sizes:
         whole = torch.ones(max(ranks, size // dtype.itemsize // ranks * ranks), dtype=dtype)
         part = whole[: len(whole) // ranks].clone()
-        yield Probe("all_reduce", (ranks, size), lambda whole=whole: dist.all_reduce(whole), calls=_CALLS)
+        yield Probe("all_reduce", (ranks, size), partial(dist.all_reduce, whole), calls=_CALLS)
         yield Probe(
             "all_gather",
             (ranks, size),
-            lambda whole=whole, part=part: dist.all_gather_into_tensor(whole, part),
+            partial(dist.all_gather_into_tensor, whole, part),
             calls=_CALLS,
         )
         yield Probe(
             "reduce_scatter",
             (ranks, size),
-            lambda whole=whole, part=part: dist.reduce_scatter_tensor(part, whole),
+            partial(dist.reduce_scatter_tensor, part, whole),
             calls=_CALLS,
         )

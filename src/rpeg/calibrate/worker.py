@@ -32,7 +32,7 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
     import torch
     import torch.distributed as dist
 
-    from rpeg.calibrate import generation, training, weights
+    from rpeg.calibrate import generation, host, training, weights
     from rpeg.calibrate.probe import rounds
 
     torch.set_num_threads(1)
@@ -52,6 +52,7 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
         ),
         training.probes(policy, where, architecture.hidden),
         weights.probes(build(architecture, dtype)),
+        list(host.probes(where)),
         list(weights.collective_probes(where, dtype)) if task["ranks"] > 1 else [],
     ]
     for probes in groups:

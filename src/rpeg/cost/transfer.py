@@ -9,6 +9,7 @@ import numpy as np
 from rpeg.architecture import Architecture, Head
 from rpeg.cost import work
 from rpeg.cost.communication import collective
+from rpeg.cost.host import joining
 from rpeg.cost.timing import Timing
 from rpeg.cost.tree import Cost, sequence
 
@@ -27,14 +28,16 @@ def weight_bytes(architecture: Architecture, dtype: str, head: Head = "lm") -> f
     return float(architecture.parameters(head) * work.BYTES_OF[dtype])
 
 
-def publish(size_bytes: float, timing: Timing, *, shards: int = 1) -> Cost:
-    """The trainer flattens a version into one bucket, takes its digest and puts it into the store."""
-    parts = [
-        _pass("flatten and digest", "publish", size_bytes, timing),
-        _pass("put", "put", size_bytes, timing),
-    ]
+def publish(size_bytes: float, timing: Timing, *, shards: int = 1, sent: bool = True) -> Cost:
+    """The trainer flattens a version into one bucket and takes its digest; if it is sent, the canary and the store.
+
+    sent: someone holds a copy that this version goes to.
+    """
+    parts = [_pass("flatten and digest", "publish", size_bytes, timing)]
     if shards > 1:
         parts.insert(0, collective("gather", "all_gather", shards, size_bytes, timing))
+    if sent:
+        parts += [_constant("canary", _CANARY_SECONDS, timing), _pass("put", "put", size_bytes, timing)]
     return sequence("publish", parts)
 
 
@@ -52,11 +55,10 @@ def receive(size_bytes: float, timing: Timing, *, across: bool = False) -> Cost:
     return sequence("receive", parts)
 
 
-def move_samples(size_bytes: float, timing: Timing) -> Cost:
-    """A batch of samples from one worker to another through the store."""
-    return sequence(
-        "move samples", [_pass("put", "put", size_bytes, timing), _pass("get", "get", size_bytes, timing)]
-    )
+def move_samples(size_bytes: float, timing: Timing, samples: int = 0) -> Cost:
+    """Batches from one worker to another through the store, and their `samples` joined by id at the other end."""
+    parts = [_pass("put", "put", size_bytes, timing), _pass("get", "get", size_bytes, timing)]
+    return sequence("move samples", [*parts, joining(samples, timing)])
 
 
 def call(timing: Timing, count: int = 1) -> Cost:
