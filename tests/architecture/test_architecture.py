@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from rpeg.architecture import Architecture, from_config, read
+from rpeg.architecture import Architecture, from_config, read, to_config
 from rpeg.errors import InputError
 
 SHAPE = {
@@ -123,3 +123,9 @@ def test_json_round_trip() -> None:
         Architecture.from_json({**architecture.to_json(), "layer": 3})
     with pytest.raises(InputError, match="hidden"):
         Architecture.from_json({"name": "q", "family": "qwen3"})
+
+
+@pytest.mark.parametrize("label", CONFIGS)
+def test_a_config_of_the_same_shape_can_be_made_again(label: str) -> None:
+    architecture = from_config({"model_type": label.split("-")[0], **CONFIGS[label]}, "m")
+    assert from_config(to_config(architecture), "m") == architecture

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from rpeg.architecture import Architecture
 from rpeg.cost import work
+from rpeg.cost.host import collecting
 from rpeg.cost.slots import Schedule, groups_of, schedule
 from rpeg.cost.timing import Timing
 from rpeg.cost.tree import Cost, sequence
@@ -47,7 +48,8 @@ def generate(
     """
     groups = groups_of(len(prompt_lengths), samples_per_prompt)
     plan = schedule(prompt_lengths, response_lengths, groups, slots)
-    cost = sequence("generate", _parts(architecture, plan, timing))
+    collect = collecting(len(prompt_lengths), timing)
+    cost = sequence("generate", [collect, *_parts(architecture, plan, timing)])
     before_step = np.zeros(plan.steps + 1)
     after_step = np.zeros(plan.steps + 1)
     np.add.at(before_step, plan.admissions[:, 0], _admission_seconds(architecture, plan, timing))
@@ -57,7 +59,11 @@ def generate(
     # a sample leaves after decode step finish − 1: the admission at step `finish` is not yet done, unless the
     # sample came with it and its first token was its last
     leaves = done[plan.finish] - np.where(response_lengths > 1, before_step[plan.finish], 0.0)
-    return Generation(cost, np.asarray(leaves, dtype=np.float64))
+    share = np.arange(1, len(leaves) + 1) * (collect.seconds / max(1, len(leaves)))
+    offsets = np.empty(len(leaves))
+    order = np.argsort(leaves, kind="stable")
+    offsets[order] = leaves[order] + share
+    return Generation(cost, offsets)
 
 
 def _parts(architecture: Architecture, plan: Schedule, timing: Timing) -> list[Cost]:

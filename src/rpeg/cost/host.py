@@ -1,12 +1,12 @@
-"""HOST: work of the processors beside the devices, a sample at a time."""
+"""Work of processors a sample at a time: rewards, column ops, and what surrounds a stage's own work."""
 
 from __future__ import annotations
 
 from rpeg.cost.timing import Timing
 from rpeg.cost.tree import Cost, sequence
 
-# Where nothing was measured: decoding and checking one short answer in Python.
-_SAMPLE_SECONDS = {"reward": 2e-4, "columns": 2e-5}
+# Where nothing was measured: so much Python a sample, on a processor of the 2020s.
+_SAMPLE_SECONDS = {"reward": 5e-5, "columns": 2e-5, "join": 5e-6, "collect": 1e-5}
 
 
 def reward(samples: int, timing: Timing) -> Cost:
@@ -17,6 +17,16 @@ def reward(samples: int, timing: Timing) -> Cost:
 def columns(samples: int, timing: Timing) -> Cost:
     """Column ops such as advantages or normalisation over a batch."""
     return sequence("columns", [_per_sample("columns", samples, timing)])
+
+
+def joining(samples: int, timing: Timing) -> Cost:
+    """Joining the batches that an item is given, by sample id."""
+    return _per_sample("join", samples, timing)
+
+
+def collecting(samples: int, timing: Timing) -> Cost:
+    """Making requests of prompts, and a batch of responses."""
+    return _per_sample("collect", samples, timing)
 
 
 def _per_sample(op: str, samples: int, timing: Timing) -> Cost:

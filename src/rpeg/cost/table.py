@@ -21,6 +21,8 @@ OPS: Mapping[str, tuple[str, ...]] = {
     "admit": ("rows",),
     "decode": ("rows", "context"),
     "leave": ("rows",),
+    # requests from prompts and a batch from responses, around a generation
+    "collect": ("samples",),
     # training backend: the backbone over a padded micro-batch, and the lm head over its response tokens
     "forward": ("rows", "length"),
     "forward_backward": ("rows", "length"),
@@ -31,6 +33,8 @@ OPS: Mapping[str, tuple[str, ...]] = {
     # weights: flatten and digest by the trainer, check and load by the generator
     "publish": ("bytes",),
     "load": ("bytes",),
+    # log-probabilities of a fixed prompt, by either side, after a transfer
+    "canary": (),
     # collectives over so many ranks; bytes of the whole tensor
     "all_reduce": ("ranks", "bytes"),
     "all_gather": ("ranks", "bytes"),
@@ -39,6 +43,8 @@ OPS: Mapping[str, tuple[str, ...]] = {
     "put": ("bytes",),
     "get": ("bytes",),
     "call": (),
+    # joining the batches that an item is given, by sample id
+    "join": ("samples",),
     # host: decoding and verifying responses; column ops such as advantages
     "reward": ("samples",),
     "columns": ("samples",),

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from rpeg.architecture import Architecture
 from rpeg.cost import work
 from rpeg.cost.communication import collective
+from rpeg.cost.host import joining
 from rpeg.cost.inference import gathers
 from rpeg.cost.microbatches import MicroBatches, concatenate, split
 from rpeg.cost.timing import Timing
@@ -46,7 +47,8 @@ def train(
         for minibatch in minibatches
     ]
     parts = concatenate(slowest)
-    children = _forward_backward(architecture, parts, timing, logprobs=logprobs)
+    children = [joining(int(parts.rows.sum()), timing)]
+    children += _forward_backward(architecture, parts, timing, logprobs=logprobs)
     children += _reduction(architecture, ranks, len(minibatches), len(parts), zero, timing)
     local = architecture.parameters() / (ranks if zero >= 1 else 1)
     steps = np.full(len(minibatches), local)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from rpeg.architecture import Architecture, Head
 from rpeg.cost import work
 from rpeg.cost.communication import collective
+from rpeg.cost.host import joining
 from rpeg.cost.timing import Timing
 from rpeg.cost.tree import Cost, sequence
 
 # Passes over the bytes where nothing was measured: flatten and digest; copy, check; a copy each way in the store.
 _PASSES = {"publish": 2.0, "load": 2.0, "put": 1.0, "get": 1.0}
+
+# The canary where nothing was measured: a forward of 16 tokens in eager mode.
+_CANARY_SECONDS = 5e-3
 
 # One call through the runtime where nothing was measured (Ray 2.x on one machine, about 1 ms).
 _CALL_SECONDS = 1e-3
@@ -22,14 +28,16 @@ def weight_bytes(architecture: Architecture, dtype: str, head: Head = "lm") -> f
     return float(architecture.parameters(head) * work.BYTES_OF[dtype])
 
 
-def publish(size_bytes: float, timing: Timing, *, shards: int = 1) -> Cost:
-    """The trainer flattens a version into one bucket, takes its digest and puts it into the store."""
-    parts = [
-        _pass("flatten and digest", "publish", size_bytes, timing),
-        _pass("put", "put", size_bytes, timing),
-    ]
+def publish(size_bytes: float, timing: Timing, *, shards: int = 1, sent: bool = True) -> Cost:
+    """The trainer flattens a version into one bucket and takes its digest; if it is sent, the canary and the store.
+
+    sent: someone holds a copy that this version goes to.
+    """
+    parts = [_pass("flatten and digest", "publish", size_bytes, timing)]
     if shards > 1:
         parts.insert(0, collective("gather", "all_gather", shards, size_bytes, timing))
+    if sent:
+        parts += [_constant("canary", _CANARY_SECONDS, timing), _pass("put", "put", size_bytes, timing)]
     return sequence("publish", parts)
 
 
@@ -39,6 +47,7 @@ def receive(size_bytes: float, timing: Timing, *, across: bool = False) -> Cost:
     across: the bytes come over the timing's link, from another node.
     """
     parts = [_pass("get", "get", size_bytes, timing), _pass("load", "load", size_bytes, timing)]
+    parts.append(_constant("canary", _CANARY_SECONDS, timing))
     if across and timing.link is not None:
         link = timing.link
         seconds = link.latency_seconds + size_bytes / link.bandwidth_bytes_per_second
@@ -46,24 +55,23 @@ def receive(size_bytes: float, timing: Timing, *, across: bool = False) -> Cost:
     return sequence("receive", parts)
 
 
-def move_samples(size_bytes: float, timing: Timing) -> Cost:
-    """A batch of samples from one worker to another through the store."""
-    return sequence(
-        "move samples", [_pass("put", "put", size_bytes, timing), _pass("get", "get", size_bytes, timing)]
-    )
+def move_samples(size_bytes: float, timing: Timing, samples: int = 0) -> Cost:
+    """Batches from one worker to another through the store, and their `samples` joined by id at the other end."""
+    parts = [_pass("put", "put", size_bytes, timing), _pass("get", "get", size_bytes, timing)]
+    return sequence("move samples", [*parts, joining(samples, timing)])
 
 
 def call(timing: Timing, count: int = 1) -> Cost:
     """What launching an item and hearing of its end costs, whatever it does."""
-    measured = timing.table("call")
-    each = _CALL_SECONDS if measured is None else float(measured)
-    return Cost(
-        "call",
-        each * count,
-        bound="host",
-        measured_seconds=0.0 if measured is None else each * count,
-        count=count,
-    )
+    return replace(_constant("call", _CALL_SECONDS, timing).scaled(count), count=count)
+
+
+def _constant(op: str, otherwise_seconds: float, timing: Timing) -> Cost:
+    """An op that always takes the same time."""
+    measured = timing.table(op)
+    if measured is None:
+        return Cost(op, otherwise_seconds, bound="host")
+    return Cost(op, float(measured), bound="host", measured_seconds=float(measured))
 
 
 def _pass(name: str, op: str, size_bytes: float, timing: Timing) -> Cost:
