@@ -1,0 +1,277 @@
+"""Small plans, and traces of them from a driver with a virtual clock: for tests that need a sound run to start from."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+from rpeg.cluster import local
+from rpeg.ir import Call, Edge, Graph, Kind, Model, Op, Scope, Stage, verify
+from rpeg.plan import (
+    Assignment,
+    Devices,
+    Host,
+    Item,
+    ItemKind,
+    Parallelism,
+    Plan,
+    check,
+    lower,
+)
+from rpeg.schedule import Finished, Launch, Produced, Scheduler, SyncWeights, list_order
+from rpeg.trace import Entry, Span, Trace, What
+from rpeg.transforms import parse
+from rpeg.workload import Workload, constant
+
+MEMORY_BYTES = 2**30
+
+
+def _stage(name: str, kind: Kind, model: str | None, *ops: Op, every: int = 1) -> Stage:
+    return Stage(name, kind, (Call(model, ops),), every)
+
+
+def ppo_graph(evaluate_every: int = 2) -> Graph:
+    """A step of PPO with a critic, a reference and evaluation."""
+    scored = ("rewards", "old_logprobs", "ref_logprobs", "values")
+    learned = ("rollouts", "old_logprobs", "values", "advantages", "returns")
+    stages = (
+        _stage("generate", Kind.GENERATE, "actor", Op("sample", Scope.SAMPLE, (), ("rollouts",))),
+        _stage("reward", Kind.HOST, None, Op("verify", Scope.SAMPLE, ("rollouts",), ("rewards",))),
+        _stage("old", Kind.INFERENCE, "actor", Op("logprob", Scope.TOKEN, ("rollouts",), ("old_logprobs",))),
+        _stage("ref", Kind.INFERENCE, "reference", Op("logprob", Scope.TOKEN, ("rollouts",), ("ref_logprobs",))),
+        _stage("value", Kind.INFERENCE, "critic", Op("value", Scope.TOKEN, ("rollouts",), ("values",))),
+        _stage("advantage", Kind.HOST, None, Op("gae", Scope.BATCH, scored, ("advantages", "returns"))),
+        _stage("train_actor", Kind.TRAIN, "actor", Op("ppo", Scope.MINIBATCH, learned)),
+        _stage("train_critic", Kind.TRAIN, "critic", Op("mse", Scope.MINIBATCH, ("rollouts", "values", "returns"))),
+        _stage("evaluate", Kind.GENERATE, "actor", Op("sample", Scope.SAMPLE), every=evaluate_every),
+    )  # fmt: skip
+    models = (
+        Model("actor", "tiny", True),
+        Model("critic", "tiny", True, ("value",)),
+        Model("reference", "tiny", False),
+    )
+    return verify(Graph("ppo", models, stages, _edges(models, stages)))
+
+
+def grpo_graph() -> Graph:
+    """A step of GRPO: advantages by group, no critic."""
+    learned = ("rollouts", "old_logprobs", "advantages")
+    stages = (
+        _stage("generate", Kind.GENERATE, "actor", Op("sample", Scope.SAMPLE, (), ("rollouts",))),
+        _stage("reward", Kind.HOST, None, Op("verify", Scope.SAMPLE, ("rollouts",), ("rewards",))),
+        _stage("old", Kind.INFERENCE, "actor", Op("logprob", Scope.TOKEN, ("rollouts",), ("old_logprobs",))),
+        _stage("advantage", Kind.HOST, None, Op("normalise", Scope.GROUP, ("rewards",), ("advantages",))),
+        _stage("train_actor", Kind.TRAIN, "actor", Op("ppo", Scope.MINIBATCH, learned)),
+    )
+    models = (Model("actor", "tiny", True),)
+    return verify(Graph("grpo", models, stages, _edges(models, stages)))
+
+
+def _edges(models: tuple[Model, ...], stages: tuple[Stage, ...]) -> tuple[Edge, ...]:
+    giver = {datum: s.name for s in stages for datum in s.gives}
+    trainer = {m: s.name for s in stages if s.kind is Kind.TRAIN for m in s.models}
+    data = [Edge(giver[d], s.name, d) for s in stages for d in sorted(s.needs)]
+    weights = [
+        Edge(trainer[m], s.name, f"weights:{m}", delay=1, initial="given")
+        for s in stages
+        for m in s.models
+        if m in trainer
+    ]
+    return (*data, *weights)
+
+
+def make_plan(
+    graph: Graph,
+    blocks: Mapping[str, tuple[int, ...]],
+    transforms: tuple[str, ...] = (),
+    shifts: Mapping[str, int] = {},  # noqa: B006  never written to
+    workload: Workload | None = None,
+    devices: int = 2,
+) -> Plan:
+    """A checked plan: stages on these devices, data-parallel over them; host work on one slot."""
+    for text in transforms:
+        graph = parse(text).apply(graph)
+    workload = workload or Workload(4, 2, constant(4), constant(8), minibatches=2)
+    assignments = tuple(
+        Assignment(s.name, Host()) if s.kind is Kind.HOST else _on(s.name, blocks[s.name]) for s in graph.stages
+    )
+    lowered = lower(graph, assignments, workload)
+    shift = {slot: shifts.get(slot.name, shifts.get(slot.name.partition("->")[2].partition(":")[0], 0)) for slot in lowered.tasks}  # fmt: skip
+    durations = dict.fromkeys(lowered.tasks, 1.0)
+    offsets = {(t.slot, part): 1.0 for t in lowered.tasks.values() for part in t.covers}
+    order = list_order(lowered, shift, durations, offsets)
+    cluster = local(devices, devices * MEMORY_BYTES)
+    return check(Plan(graph, cluster, workload, assignments, order, transforms))
+
+
+def _on(stage: str, ids: tuple[int, ...]) -> Assignment:
+    return Assignment(stage, Devices(ids), Parallelism(dp=len(ids)))
+
+
+def colocated() -> Plan:
+    """Everything on both devices."""
+    return make_plan(ppo_graph(), dict.fromkeys((s.name for s in ppo_graph().stages), (0, 1)))
+
+
+SPLIT = {
+    "generate": (0,), "evaluate": (0,), "ref": (0,), "old": (1,), "value": (1,), "train_actor": (1,), "train_critic": (1,),
+}  # fmt: skip
+
+
+def split() -> Plan:
+    """Generation on one device, training on the other."""
+    return make_plan(ppo_graph(), SPLIT)
+
+
+def streamed() -> Plan:
+    """Split, and responses flow on two at a time."""
+    return make_plan(ppo_graph(), SPLIT, ("stream{chunk=2,unit=sample}",))
+
+
+def streamed_groups() -> Plan:
+    """GRPO over three devices; groups flow on from two generators."""
+    blocks = {"generate": (0, 1), "old": (2,), "train_actor": (2,)}
+    return make_plan(grpo_graph(), blocks, ("stream{chunk=1,unit=group}",), devices=3)
+
+
+def asynchronous(freshness: str = "exact") -> Plan:
+    """Split, generating for the next step while this one trains: delay 2."""
+    later = ("reward", "ref", "old", "value", "advantage", "train_actor", "train_critic", "evaluate")
+    text = f"async{{stage=generate,staleness=1,freshness={freshness}}}"
+    return make_plan(ppo_graph(), SPLIT, (text,), dict.fromkeys(later, 1))
+
+
+PLANS: Mapping[str, Callable[[], Plan]] = {
+    "colocated": colocated,
+    "split": split,
+    "streamed": streamed,
+    "streamed_groups": streamed_groups,
+    "asynchronous": asynchronous,
+    "latest": lambda: asynchronous("latest"),
+}
+
+Durations = Callable[[Item], float]
+
+
+def run(
+    plan: Plan,
+    steps: int = 4,
+    first_step: int = 0,
+    seed: int = 0,
+    source: str = "real",
+    clocks: Mapping[str, float] | None = None,
+    seconds: Durations | None = None,
+    latency_seconds: float = 0.001,
+) -> Trace:
+    """A sound trace: the scheduler driven by a virtual clock, with random durations unless `seconds` gives them.
+
+    clocks: by how much each lane's worker is ahead of the driver. latency_seconds: of a message, either way.
+    """
+    return _Driver(plan, steps, first_step, seed, source, clocks or {}, seconds, latency_seconds).trace()
+
+
+@dataclass
+class _Driver:
+    plan: Plan
+    steps: int
+    first_step: int
+    seed: int
+    source: str
+    clocks: Mapping[str, float]
+    seconds: Durations | None
+    latency: float
+    now: float = 0.0
+    entries: list[Entry] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+
+    def trace(self) -> Trace:
+        self.random = random.Random(self.seed)
+        self.heap: list[tuple[float, int, Produced | Finished]] = []
+        self.number = count()
+        scheduler = Scheduler(self.plan, self.steps, self.first_step)
+        self.scheduler = scheduler
+        self._carry_out(scheduler.start())
+        while not scheduler.done:
+            self.now, _, event = heapq.heappop(self.heap)
+            self._hear(event)
+            self._carry_out(scheduler.on(event))
+        spans = tuple(sorted(self.spans, key=lambda s: (s.worker, s.start_seconds, s.launch)))
+        return Trace(self.plan, self.source, self.steps, self.first_step, tuple(self.entries), spans)  # type: ignore[arg-type]
+
+    def _log(self, what: What, item: Item, **more: object) -> int:
+        self.entries.append(Entry(len(self.entries), self.now, what, item, **more))  # type: ignore[arg-type]
+        return len(self.entries) - 1
+
+    def _hear(self, event: Produced | Finished) -> None:
+        if isinstance(event, Produced):
+            self._log(What.PRODUCED, event.item, part=event.part, ids=event.ids)
+        else:
+            self._log(What.FINISHED, event.item)
+
+    def _carry_out(self, commands: tuple[object, ...]) -> None:
+        for command in commands:
+            if isinstance(command, SyncWeights):
+                versions = {command.model: command.version}
+                seq = self._log(What.SYNC, command.item, lanes=command.lanes, versions=versions)
+                digests = {f"{m}@{v}": f"bytes of {m} {v}" for m, v in versions.items()}
+                self._work(command.item, command.lanes, seq, versions, {}, digests, ())
+            elif isinstance(command, Launch):
+                self._launch(command)
+
+    def _launch(self, command: Launch) -> None:
+        item, versions = command.item, dict(command.versions)
+        seq = self._log(
+            What.LAUNCH, item, lanes=command.lanes, parts=command.parts, ids=command.ids, versions=versions
+        )
+        stage = self.plan.graph.stage(item.name)
+        makes = {m: item.step + 1 for m in stage.models} if stage.kind is Kind.TRAIN else {}
+        digests = {f"{m}@{v}": f"bytes of {m} {v}" for m, v in makes.items()}
+        ids = list(command.ids)
+        if stage.kind is Kind.GENERATE:
+            self.random.shuffle(ids)  # completion order
+        self._work(item, command.lanes, seq, versions, makes, digests, tuple(ids))
+
+    def _work(
+        self,
+        item: Item,
+        lanes: tuple[str, ...],
+        seq: int,
+        reads: Mapping[str, int],
+        makes: Mapping[str, int],
+        digests: Mapping[str, str],
+        ids: tuple[int, ...],
+    ) -> None:
+        start = self.now + self.latency
+        seconds = self.seconds(item) if self.seconds else self.random.uniform(0.05, 1.0)
+        for i, lane in enumerate(lanes):
+            ahead = self.clocks.get(lane, 0.0)
+            share = ids[i * len(ids) // len(lanes) : (i + 1) * len(ids) // len(lanes)]
+            span = Span(f"worker-{lane}", lane, item, seq, start + ahead, start + seconds + ahead)
+            tokens = 8 * len(share)
+            self.spans.append(
+                replace(
+                    span, reads=reads, makes=makes, digests=digests, ids=share, tokens=tokens, memory_bytes=MEMORY_BYTES // 2
+                )
+            )  # fmt: skip
+        self._produce(item, ids, start, seconds)
+        self._later(start + seconds + self.latency, Finished(item))
+
+    def _produce(self, item: Item, ids: tuple[int, ...], start: float, seconds: float) -> None:
+        if item.kind is not ItemKind.RUN or self.plan.graph.stage(item.name).kind is not Kind.GENERATE:
+            return
+        covers = self.scheduler.lowered.tasks[item.slot].covers
+        taken = 0
+        for i, part in enumerate(covers, 1):
+            size = self.scheduler.lowered.parts[part].samples
+            left = ids[taken : taken + size]
+            taken += size
+            self._later(start + seconds * i / len(covers) + self.latency, Produced(item, part, left, (8,) * size))
+
+    def _later(self, seconds: float, event: Produced | Finished) -> None:
+        heapq.heappush(self.heap, (seconds, next(self.number), event))
+
+
+__all__ = ["PLANS", "grpo_graph", "make_plan", "ppo_graph", "run"]
