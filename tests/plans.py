@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
+from types import MappingProxyType
 
 from rpeg.cluster import local
 from rpeg.ir import Call, Edge, Graph, Kind, Model, Op, Scope, Stage, verify
@@ -18,6 +19,7 @@ from rpeg.plan import (
     ItemKind,
     Parallelism,
     Plan,
+    Slot,
     check,
     lower,
 )
@@ -87,19 +89,21 @@ def make_plan(
     graph: Graph,
     blocks: Mapping[str, tuple[int, ...]],
     transforms: tuple[str, ...] = (),
-    shifts: Mapping[str, int] = {},  # noqa: B006  never written to
+    shifts: Mapping[str, int] = MappingProxyType({}),
     workload: Workload | None = None,
     devices: int = 2,
+    tp: int = 1,
 ) -> Plan:
-    """A checked plan: stages on these devices, data-parallel over them; host work on one slot."""
+    """A checked plan: stages on these devices, data-parallel over groups of `tp`; host work on one slot."""
     for text in transforms:
         graph = parse(text).apply(graph)
     workload = workload or Workload(4, 2, constant(4), constant(8), minibatches=2)
     assignments = tuple(
-        Assignment(s.name, Host()) if s.kind is Kind.HOST else _on(s.name, blocks[s.name]) for s in graph.stages
+        Assignment(s.name, Host()) if s.kind is Kind.HOST else _on(s.name, blocks[s.name], tp)
+        for s in graph.stages
     )
     lowered = lower(graph, assignments, workload)
-    shift = {slot: shifts.get(slot.name, shifts.get(slot.name.partition("->")[2].partition(":")[0], 0)) for slot in lowered.tasks}  # fmt: skip
+    shift = {slot: shifts.get(_runner(slot), 0) for slot in lowered.tasks}
     durations = dict.fromkeys(lowered.tasks, 1.0)
     offsets = {(t.slot, part): 1.0 for t in lowered.tasks.values() for part in t.covers}
     order = list_order(lowered, shift, durations, offsets)
@@ -107,8 +111,13 @@ def make_plan(
     return check(Plan(graph, cluster, workload, assignments, order, transforms))
 
 
-def _on(stage: str, ids: tuple[int, ...]) -> Assignment:
-    return Assignment(stage, Devices(ids), Parallelism(dp=len(ids)))
+def _on(stage: str, ids: tuple[int, ...], tp: int) -> Assignment:
+    return Assignment(stage, Devices(ids), Parallelism(dp=len(ids) // tp, tp=tp))
+
+
+def _runner(slot: Slot) -> str:
+    """The stage whose lanes a slot runs on: its own, or the one that a transfer is for."""
+    return slot.name if slot.kind is ItemKind.RUN else slot.name.partition("->")[2].partition(":")[0]
 
 
 def colocated() -> Plan:
@@ -117,8 +126,14 @@ def colocated() -> Plan:
 
 
 SPLIT = {
-    "generate": (0,), "evaluate": (0,), "ref": (0,), "old": (1,), "value": (1,), "train_actor": (1,), "train_critic": (1,),
-}  # fmt: skip
+    "generate": (0,),
+    "evaluate": (0,),
+    "ref": (0,),
+    "old": (1,),
+    "value": (1,),
+    "train_actor": (1,),
+    "train_critic": (1,),
+}
 
 
 def split() -> Plan:
@@ -144,11 +159,18 @@ def asynchronous(freshness: str = "exact") -> Plan:
     return make_plan(ppo_graph(), SPLIT, (text,), dict.fromkeys(later, 1))
 
 
+def tensor_parallel() -> Plan:
+    """Everything on four devices in groups of two."""
+    names = (s.name for s in ppo_graph().stages)
+    return make_plan(ppo_graph(), dict.fromkeys(names, (0, 1, 2, 3)), devices=4, tp=2)
+
+
 PLANS: Mapping[str, Callable[[], Plan]] = {
     "colocated": colocated,
     "split": split,
     "streamed": streamed,
     "streamed_groups": streamed_groups,
+    "tensor_parallel": tensor_parallel,
     "asynchronous": asynchronous,
     "latest": lambda: asynchronous("latest"),
 }
@@ -227,7 +249,7 @@ class _Driver:
             What.LAUNCH, item, lanes=command.lanes, parts=command.parts, ids=command.ids, versions=versions
         )
         stage = self.plan.graph.stage(item.name)
-        makes = {m: item.step + 1 for m in stage.models} if stage.kind is Kind.TRAIN else {}
+        makes = dict.fromkeys(stage.models, item.step + 1) if stage.kind is Kind.TRAIN else {}
         digests = {f"{m}@{v}": f"bytes of {m} {v}" for m, v in makes.items()}
         ids = list(command.ids)
         if stage.kind is Kind.GENERATE:
@@ -246,18 +268,24 @@ class _Driver:
     ) -> None:
         start = self.now + self.latency
         seconds = self.seconds(item) if self.seconds else self.random.uniform(0.05, 1.0)
-        for i, lane in enumerate(lanes):
-            ahead = self.clocks.get(lane, 0.0)
-            share = ids[i * len(ids) // len(lanes) : (i + 1) * len(ids) // len(lanes)]
-            span = Span(f"worker-{lane}", lane, item, seq, start + ahead, start + seconds + ahead)
-            tokens = 8 * len(share)
-            self.spans.append(
-                replace(
-                    span, reads=reads, makes=makes, digests=digests, ids=share, tokens=tokens, memory_bytes=MEMORY_BYTES // 2
-                )
-            )  # fmt: skip
+        shares = self._shares(item, lanes, ids)
+        for lane, share in zip(lanes, shares, strict=True):
+            begin = start + self.clocks.get(lane, 0.0)
+            span = Span(
+                f"worker-{lane}", lane, item, seq, begin, begin + seconds, reads, makes, digests, share
+            )
+            self.spans.append(replace(span, tokens=8 * len(share), memory_bytes=MEMORY_BYTES // 2))
         self._produce(item, ids, start, seconds)
         self._later(start + seconds + self.latency, Finished(item))
+
+    def _shares(self, item: Item, lanes: tuple[str, ...], ids: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """The samples of each lane: lanes of one tensor-parallel group have the same."""
+        group = 1
+        if item.kind is ItemKind.RUN:
+            group = self.plan.assignment(item.name).parallelism.devices_per_replica
+        ranks = len(lanes) // group
+        shares = [ids[r * len(ids) // ranks : (r + 1) * len(ids) // ranks] for r in range(ranks)]
+        return [shares[i // group] for i in range(len(lanes))]
 
     def _produce(self, item: Item, ids: tuple[int, ...], start: float, seconds: float) -> None:
         if item.kind is not ItemKind.RUN or self.plan.graph.stage(item.name).kind is not Kind.GENERATE:
@@ -268,7 +296,9 @@ class _Driver:
             size = self.scheduler.lowered.parts[part].samples
             left = ids[taken : taken + size]
             taken += size
-            self._later(start + seconds * i / len(covers) + self.latency, Produced(item, part, left, (8,) * size))
+            self._later(
+                start + seconds * i / len(covers) + self.latency, Produced(item, part, left, (8,) * size)
+            )
 
     def _later(self, seconds: float, event: Produced | Finished) -> None:
         heapq.heappush(self.heap, (seconds, next(self.number), event))

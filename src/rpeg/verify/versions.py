@@ -155,13 +155,15 @@ class _History:
 
 
 def _reads(evidence: Evidence) -> Iterator[tuple[Span, Edge, int]]:
-    """(span of a stage, weights edge, version that came over it)."""
+    """(span of a stage or of a transfer, weights edge, version that came over it)."""
     graph = evidence.trace.plan.graph
     for span in evidence.trace.spans:
-        if evidence.kind(span.item) is None:
+        if evidence.task(span.item) is None:
             continue
-        for edge in graph.weights_into(span.item.name):
-            if edge.model is not None and edge.model in span.reads:
+        run = span.item.kind is ItemKind.RUN
+        edges = graph.weights_into(span.item.name) if run else graph.edges
+        for edge in edges:
+            if edge.model is not None and edge.model in span.reads and (run or edge.name == span.item.name):
                 yield span, edge, span.reads[edge.model]
 
 
