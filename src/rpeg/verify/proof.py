@@ -39,6 +39,11 @@ class Proof:
         """The names of the properties that do not hold, each once."""
         return tuple(dict.fromkeys(finding.property for finding in self.findings))
 
+    @property
+    def stretches(self) -> int:
+        """How many stretches of a run it is about."""
+        return dict(self.counts).get("stretches", 1)
+
     def text(self, most: int = 3) -> str:
         """What was proven, or the first `most` counterexamples of each property that does not hold."""
         looked_at = ", ".join(f"{count} {what}" for what, count in self.counts)
@@ -49,7 +54,8 @@ class Proof:
             found = [f for f in self.findings if f.property == name]
             lines.append(f"{name.replace('_', ' ')}:")
             for finding in found[:most]:
-                lines.append(f"  {finding.sentence}")
+                where = f"stretch {finding.stretch}: " if self.stretches > 1 and finding.stretch else ""
+                lines.append(f"  {where}{finding.sentence}")
                 lines += [f"    {text}" for text in finding.counterexample]
             if len(found) > most:
                 lines.append(f"  … and {len(found) - most} more")
