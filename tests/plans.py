@@ -9,8 +9,10 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from types import MappingProxyType
 
+from rpeg.algorithms import grpo, ppo
+from rpeg.algorithms.pieces import with_evaluation
 from rpeg.cluster import local
-from rpeg.ir import Call, Edge, Graph, Kind, Model, Op, Scope, Stage, verify
+from rpeg.ir import Graph, Kind
 from rpeg.plan import (
     Assignment,
     Devices,
@@ -31,58 +33,14 @@ from rpeg.workload import Workload, constant
 MEMORY_BYTES = 2**30
 
 
-def _stage(name: str, kind: Kind, model: str | None, *ops: Op, every: int = 1) -> Stage:
-    return Stage(name, kind, (Call(model, ops),), every)
-
-
 def ppo_graph(evaluate_every: int = 2) -> Graph:
     """A step of PPO with a critic, a reference and evaluation."""
-    scored = ("rewards", "old_logprobs", "ref_logprobs", "values")
-    learned = ("rollouts", "old_logprobs", "values", "advantages", "returns")
-    stages = (
-        _stage("generate", Kind.GENERATE, "actor", Op("sample", Scope.SAMPLE, (), ("rollouts",))),
-        _stage("reward", Kind.HOST, None, Op("verify", Scope.SAMPLE, ("rollouts",), ("rewards",))),
-        _stage("old", Kind.INFERENCE, "actor", Op("logprob", Scope.TOKEN, ("rollouts",), ("old_logprobs",))),
-        _stage("ref", Kind.INFERENCE, "reference", Op("logprob", Scope.TOKEN, ("rollouts",), ("ref_logprobs",))),
-        _stage("value", Kind.INFERENCE, "critic", Op("value", Scope.TOKEN, ("rollouts",), ("values",))),
-        _stage("advantage", Kind.HOST, None, Op("gae", Scope.BATCH, scored, ("advantages", "returns"))),
-        _stage("train_actor", Kind.TRAIN, "actor", Op("ppo", Scope.MINIBATCH, learned)),
-        _stage("train_critic", Kind.TRAIN, "critic", Op("mse", Scope.MINIBATCH, ("rollouts", "values", "returns"))),
-        _stage("evaluate", Kind.GENERATE, "actor", Op("sample", Scope.SAMPLE), every=evaluate_every),
-    )  # fmt: skip
-    models = (
-        Model("actor", "tiny", True),
-        Model("critic", "tiny", True, ("value",)),
-        Model("reference", "tiny", False),
-    )
-    return verify(Graph("ppo", models, stages, _edges(models, stages)))
+    return with_evaluation(ppo.graph(ppo.Hyper()), evaluate_every)
 
 
 def grpo_graph() -> Graph:
-    """A step of GRPO: advantages by group, no critic."""
-    learned = ("rollouts", "old_logprobs", "advantages")
-    stages = (
-        _stage("generate", Kind.GENERATE, "actor", Op("sample", Scope.SAMPLE, (), ("rollouts",))),
-        _stage("reward", Kind.HOST, None, Op("verify", Scope.SAMPLE, ("rollouts",), ("rewards",))),
-        _stage("old", Kind.INFERENCE, "actor", Op("logprob", Scope.TOKEN, ("rollouts",), ("old_logprobs",))),
-        _stage("advantage", Kind.HOST, None, Op("normalise", Scope.GROUP, ("rewards",), ("advantages",))),
-        _stage("train_actor", Kind.TRAIN, "actor", Op("ppo", Scope.MINIBATCH, learned)),
-    )
-    models = (Model("actor", "tiny", True),)
-    return verify(Graph("grpo", models, stages, _edges(models, stages)))
-
-
-def _edges(models: tuple[Model, ...], stages: tuple[Stage, ...]) -> tuple[Edge, ...]:
-    giver = {datum: s.name for s in stages for datum in s.gives}
-    trainer = {m: s.name for s in stages if s.kind is Kind.TRAIN for m in s.models}
-    data = [Edge(giver[d], s.name, d) for s in stages for d in sorted(s.needs)]
-    weights = [
-        Edge(trainer[m], s.name, f"weights:{m}", delay=1, initial="given")
-        for s in stages
-        for m in s.models
-        if m in trainer
-    ]
-    return (*data, *weights)
+    """A step of GRPO: advantages by group, neither critic nor reference."""
+    return grpo.graph(grpo.Hyper(kl_in="none"))
 
 
 def make_plan(
@@ -128,8 +86,8 @@ def colocated() -> Plan:
 SPLIT = {
     "generate": (0,),
     "evaluate": (0,),
-    "ref": (0,),
-    "old": (1,),
+    "reference": (0,),
+    "old_logprob": (1,),
     "value": (1,),
     "train_actor": (1,),
     "train_critic": (1,),
@@ -148,13 +106,22 @@ def streamed() -> Plan:
 
 def streamed_groups() -> Plan:
     """GRPO over three devices; groups flow on from two generators."""
-    blocks = {"generate": (0, 1), "old": (2,), "train_actor": (2,)}
+    blocks = {"generate": (0, 1), "old_logprob": (2,), "train_actor": (2,)}
     return make_plan(grpo_graph(), blocks, ("stream{chunk=1,unit=group}",), devices=3)
 
 
 def asynchronous(freshness: str = "exact") -> Plan:
     """Split, generating for the next step while this one trains: delay 2."""
-    later = ("reward", "ref", "old", "value", "advantage", "train_actor", "train_critic", "evaluate")
+    later = (
+        "reward",
+        "reference",
+        "old_logprob",
+        "value",
+        "advantage",
+        "train_actor",
+        "train_critic",
+        "evaluate",
+    )
     text = f"async{{stage=generate,staleness=1,freshness={freshness}}}"
     return make_plan(ppo_graph(), SPLIT, (text,), dict.fromkeys(later, 1))
 

@@ -121,7 +121,7 @@ def broken(trace: Trace) -> set[str]:
 @pytest.mark.parametrize("name", BY_NAME)
 def test_a_span_moved_before_its_input(name: str) -> None:
     trace = run(PLANS[name](), 3)
-    source, span = span_of(trace, "old", 1), span_of(trace, "train_actor", 1)
+    source, span = span_of(trace, "old_logprob", 1), span_of(trace, "train_actor", 1)
     assert source.worker == span.worker
     moved = with_span(
         trace,
@@ -136,7 +136,7 @@ def test_a_span_moved_before_its_input(name: str) -> None:
 @settings(max_examples=20, deadline=None)
 def test_a_span_moved_before_an_input_on_another_workers_clock(ahead: float, early: float) -> None:
     trace = run(split(), 3, clocks={"device1": ahead})
-    span = span_of(trace, "old", 2)
+    span = span_of(trace, "old_logprob", 2)
     moved = with_span(
         trace, span, start_seconds=span.start_seconds - early, end_seconds=span.end_seconds - early
     )
@@ -144,7 +144,7 @@ def test_a_span_moved_before_an_input_on_another_workers_clock(ahead: float, ear
     assert "clocks_differ_by_a_constant" in proof.broken
     finding = next(f for f in proof.findings if f.property == "clocks_differ_by_a_constant")
     text = "\n".join(finding.counterexample)
-    assert "span of old[step 2" in text
+    assert "span of old_logprob[step 2" in text
     assert "finished generate[step 2" in text  # the input that it would precede
 
 
@@ -235,13 +235,13 @@ def test_an_item_that_the_plan_does_not_know() -> None:
 
 def test_a_span_on_a_wrong_lane() -> None:
     trace = run(split(), 3)
-    wrong = with_span(trace, span_of(trace, "old", 1), lane="device0")
+    wrong = with_span(trace, span_of(trace, "old_logprob", 1), lane="device0")
     assert {"spans_are_on_planned_lanes", "every_lane_has_its_span", "lanes_have_one_worker"} <= broken(wrong)
 
 
 def test_a_command_for_a_wrong_lane() -> None:
     trace = run(split(), 3)
-    launch = entry_of(trace, What.LAUNCH, "old", 1)
+    launch = entry_of(trace, What.LAUNCH, "old_logprob", 1)
     assert broken(with_entry(trace, launch, lanes=("device0",))) == {"commands_name_the_planned_lanes"}
 
 
@@ -255,7 +255,7 @@ def test_a_gang_that_lacks_a_lane_or_has_one_twice() -> None:
 
 def test_a_span_for_another_command() -> None:
     trace = run(split(), 3)
-    span = span_of(trace, "ref", 1)
+    span = span_of(trace, "reference", 1)
     assert "spans_answer_their_commands" in broken(with_span(trace, span, launch=span.launch + 1))
 
 
@@ -345,7 +345,7 @@ def test_a_digest_changed() -> None:
     [
         ("generate", "each_sample_is_generated_once"),
         ("reward", "each_sample_is_assessed_once"),
-        ("old", "each_sample_is_assessed_once"),
+        ("old_logprob", "each_sample_is_assessed_once"),
         ("advantage", "each_sample_is_assessed_once"),
         ("train_actor", "each_sample_is_trained_once"),
     ],
@@ -408,13 +408,13 @@ def test_an_unsound_plan_proves_nothing() -> None:
 
 def test_a_failed_proof_names_its_counterexample() -> None:
     trace = run(split(), 3)
-    proof = prove(with_span(trace, span_of(trace, "old", 1), memory_bytes=2 * MEMORY_BYTES))
+    proof = prove(with_span(trace, span_of(trace, "old_logprob", 1), memory_bytes=2 * MEMORY_BYTES))
     with pytest.raises(
-        VerificationError, match=r"old\[step 1, part 0, replica 0\] held 2 GiB on device1"
+        VerificationError, match=r"old_logprob\[step 1, part 0, replica 0\] held 2 GiB on device1"
     ) as raised:
         demand(proof)
     assert "memory is within the device:" in str(raised.value)
-    assert "span of old[step 1" in str(raised.value)
+    assert "span of old_logprob[step 1" in str(raised.value)
 
 
 def test_every_property_can_fail() -> None:
