@@ -64,6 +64,13 @@ def test_verify_of_a_run_that_was_cut_short(tmp_path: Path) -> None:
     assert "the run was cut short" in text
 
 
+def test_verify_of_a_run_in_which_nothing_happened(tmp_path: Path) -> None:
+    write_trace(replace(run(split(), 3), entries=(), spans=(), complete=False), tmp_path)
+    code, text = rpeg("verify", tmp_path)
+    assert code == 1
+    assert "nothing is proven" in text
+
+
 @pytest.mark.parametrize("command", ["verify", "compare", "trace"])
 def test_a_directory_without_a_trace(command: str, tmp_path: Path) -> None:
     code, text = rpeg(command, tmp_path / "nothing")

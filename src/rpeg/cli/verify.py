@@ -43,6 +43,8 @@ def command(
         raise typer.Exit(0 if proof.holds else 1)
     if not proof.holds:
         raise VerificationError(f"{run}: {proof.text(most)}")
+    if not any(trace.entries for trace in traces):
+        raise VerificationError(f"{run}: nothing happened in this run, so nothing is proven")
     typer.echo(f"{run}: {proof.text()}")
     for number, trace in enumerate(traces, 1):
         if not trace.complete:

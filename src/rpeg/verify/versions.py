@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 
 from rpeg.ir import Edge, Freshness, Kind
@@ -133,7 +134,7 @@ class _History:
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
         self._loads: dict[str, list[Entry]] = {}  # stage or edge → the ends of its items
-        for entry in evidence.finished.values():
+        for entry in sorted(evidence.finished.values(), key=lambda entry: entry.seq):
             self._loads.setdefault(entry.item.name, []).append(entry)
 
     def held(self, item: Item, command: Entry, model: str) -> tuple[int, Entry | None]:
@@ -143,9 +144,11 @@ class _History:
         trainer = evidence.trace.plan.graph.trainer(model)
         source = copy.name if copy is not None else trainer.name if trainer is not None else ""
         lanes = set(command.lanes)
-        for entry in reversed(self._loads.get(source, ())):
+        loads = self._loads.get(source, [])
+        before = bisect_left(loads, command.seq, key=lambda entry: entry.seq)
+        for entry in reversed(loads[max(0, before - len(evidence.lowered.tasks)) : before]):
             task = evidence.task(entry.item)
-            if entry.seq > command.seq or task is None:
+            if task is None or entry.item not in evidence.commands:
                 continue
             if copy is None:
                 return entry.item.step + 1, entry
