@@ -7,6 +7,7 @@ from rpeg.plan.json import digest, plan_from_json, plan_to_json, read_plan, writ
 from rpeg.plan.lowering import Arc, BasePart, Copy, Lowered, Task, coincide, lower, prompts_of_replica
 from rpeg.plan.parallelism import Parallelism
 from rpeg.plan.plan import Lane, Plan, Turn
+from rpeg.plan.steps import lane_items, source_step
 
 __all__ = [
     "Arc",
@@ -30,11 +31,13 @@ __all__ = [
     "digest",
     "find_cycle",
     "host_lane",
+    "lane_items",
     "lower",
     "plan_from_json",
     "plan_to_json",
     "prompts_of_replica",
     "read_plan",
+    "source_step",
     "violations",
     "write_plan",
 ]

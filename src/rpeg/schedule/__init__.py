@@ -1,8 +1,9 @@
 """The pure scheduler that the simulator and the runtime both drive."""
 
+from rpeg.plan import source_step
 from rpeg.schedule.messages import Cancel, Command, Event, Failed, Finished, Launch, Produced, SyncWeights
 from rpeg.schedule.order import list_order
-from rpeg.schedule.scheduler import Scheduler, source_step
+from rpeg.schedule.scheduler import Scheduler
 from rpeg.schedule.share import share
 
 __all__ = [

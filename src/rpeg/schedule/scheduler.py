@@ -17,7 +17,18 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from rpeg.errors import RunError
 from rpeg.ir import Freshness, Kind
-from rpeg.plan import Arc, Item, ItemKind, Lowered, Plan, Task, lower, prompts_of_replica
+from rpeg.plan import (
+    Arc,
+    Item,
+    ItemKind,
+    Lowered,
+    Plan,
+    Task,
+    lane_items,
+    lower,
+    prompts_of_replica,
+    source_step,
+)
 from rpeg.schedule.messages import Cancel, Command, Event, Failed, Finished, Launch, Produced, SyncWeights
 from rpeg.schedule.share import share
 
@@ -34,9 +45,7 @@ class Scheduler:
         self.plan, self.steps, self.first_step = plan, steps, first_step
         self.lowered: Lowered = lower(plan.graph, plan.assignments, plan.workload)
         self._every = {slot: task.every for slot, task in self.lowered.tasks.items()}
-        self._lanes = {
-            lane.name: _items_of(plan, self.lowered, lane.name, first_step, steps) for lane in plan.order
-        }
+        self._lanes = {lane.name: lane_items(lane, self.lowered, first_step, steps) for lane in plan.order}
         self._heads: dict[str, Item | None] = {name: next(items, None) for name, items in self._lanes.items()}
         self._finished: set[Item] = set()
         self._produced: dict[tuple[Item, int], tuple[tuple[int, ...], tuple[int, ...]]] = {}
@@ -223,26 +232,3 @@ class Scheduler:
                 replica = item.replica if self._transfers[copy.name] > 1 else 0
                 found.append((model, self._held.get((copy.name, replica), self.first_step)))
         return tuple(found)
-
-
-def source_step(task: Task, step: int, steps: int) -> int | None:
-    """The step of a source's last firing at or before `step`; None where there was none.
-
-    A stage that fires every n steps carries its state over in between.
-    """
-    if step >= steps and not task.fires(step, steps):
-        step = steps - 1
-    if step < steps:
-        step -= step % task.every
-    return step if step >= task.first_step else None
-
-
-def _items_of(plan: Plan, lowered: Lowered, lane: str, first_step: int, steps: int) -> Iterator[Item]:
-    """The items of a lane in its order, period after period."""
-    turns = next(order.turns for order in plan.order if order.name == lane)
-    last_shift = max((turn.shift for turn in turns), default=0)
-    for period in range(first_step, steps + 1 + last_shift):
-        for turn in turns:
-            step = period - turn.shift
-            if step >= first_step and lowered.tasks[turn.slot].fires(step, steps):
-                yield turn.slot.at(step)

@@ -1,0 +1,161 @@
+"""The ledger: every sample of a step is generated, assessed and trained exactly once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from rpeg.ir import Kind
+from rpeg.plan import Host, Item
+from rpeg.trace import Entry, Span
+from rpeg.verify.evidence import Breach, Evidence, Property
+
+
+def ranks_work_on_one_share(evidence: Evidence) -> Iterator[Breach]:
+    """Lanes that hold shards of one model replica tell the same samples, or leave it to one of them."""
+    for item in evidence.spans:
+        for spans in _ranks(evidence, item):
+            told = [span for span in spans if span.ids]
+            for span in told[1:]:
+                if Counter(span.ids) != Counter(told[0].ids):
+                    yield f"{item}: lanes of one rank tell different samples", (told[0], span)
+
+
+def items_work_on_their_samples(evidence: Evidence) -> Iterator[Breach]:
+    """The ranks of an item together work on the samples that its command names, each once."""
+    for item, command in evidence.commands.items():
+        task = evidence.task(item)
+        if task is None or not task.covers or item not in evidence.finished or item not in evidence.spans:
+            continue
+        worked, due = Counter(_ids(evidence, item)), Counter(command.ids)
+        if worked != due:
+            yield f"{item} {_difference(worked, due)}", (command, *evidence.spans[item])
+
+
+def parts_hold_what_was_generated(evidence: Evidence) -> Iterator[Breach]:
+    """The parts that left a generator are together what it generated, each of the planned size."""
+    parts: dict[Item, list[Entry]] = {}
+    for (item, part), entry in evidence.produced.items():
+        parts.setdefault(item, []).append(entry)
+        known = part is not None and part < len(evidence.lowered.parts)
+        planned = evidence.lowered.parts[part].samples if part is not None and known else len(entry.ids)
+        if len(entry.ids) != planned:
+            yield f"base part {part} of {item} holds {len(entry.ids)} samples of {planned}", (entry,)
+    for item, entries in parts.items():
+        left, made = Counter(i for e in entries for i in e.ids), Counter(_ids(evidence, item))
+        if item in evidence.finished and item in evidence.spans and left != made:
+            yield f"what left {item} {_difference(left, made)}", (*evidence.spans[item], *entries)
+
+
+def samples_belong_to_their_step(evidence: Evidence) -> Iterator[Breach]:
+    size = evidence.trace.plan.workload.samples
+    for span in evidence.trace.spans:
+        first = span.item.step * size
+        task = evidence.task(span.item)
+        beyond = [i for i in span.ids if not first <= i < first + size]
+        if beyond and task is not None and task.covers:
+            yield (
+                f"{span.item} worked on sample {beyond[0]}; its step's samples are {first} to {first + size - 1}",
+                (span,),
+            )
+
+
+def each_sample_is_generated_once(evidence: Evidence) -> Iterator[Breach]:
+    yield from _exactly_once(evidence, _stages(evidence, (Kind.GENERATE,)), "generated")
+
+
+def each_sample_is_assessed_once(evidence: Evidence) -> Iterator[Breach]:
+    """By every stage between generation and training: scores, values, rewards, advantages."""
+    stages = _stages(evidence, (Kind.INFERENCE, Kind.HOST, Kind.UPDATE))
+    yield from _exactly_once(evidence, stages, "assessed")
+
+
+def each_sample_is_trained_once(evidence: Evidence) -> Iterator[Breach]:
+    yield from _exactly_once(evidence, _stages(evidence, (Kind.TRAIN,)), "trained")
+
+
+def _exactly_once(evidence: Evidence, stages: Iterable[str], verb: str) -> Iterator[Breach]:
+    steps = range(evidence.trace.first_step, evidence.trace.steps + 1)
+    for stage in stages:
+        tasks = evidence.lowered.tasks_of(stage)
+        for step in steps:
+            items = [task.slot.at(step) for task in tasks]
+            spans = tuple(span for item in items for span in evidence.spans.get(item, ()))
+            counts = Counter(i for item in items for i in _ids(evidence, item))
+            due = _generated(evidence, step) if verb != "generated" else _of_step(evidence, step)
+            for sample in sorted(i for i, n in counts.items() if n > 1):
+                owners = tuple(span for span in spans if sample in span.ids)
+                yield f"sample {sample} is {verb} {counts[sample]} times by {stage}", owners
+            for sample in sorted(counts.keys() - due):
+                owners = tuple(span for span in spans if sample in span.ids)
+                yield (
+                    f"sample {sample} is {verb} by {stage} at step {step}, which did not generate it",
+                    owners,
+                )
+            if all(item in evidence.finished for item in items):
+                for sample in sorted(due - counts.keys()):
+                    yield f"sample {sample} is never {verb} by {stage} at step {step}", spans
+
+
+def _generated(evidence: Evidence, step: int) -> set[int]:
+    """The samples that generators say they made at a step."""
+    items = (
+        task.slot.at(step)
+        for s in _stages(evidence, (Kind.GENERATE,))
+        for task in evidence.lowered.tasks_of(s)
+    )
+    return {i for item in items for i in _ids(evidence, item)}
+
+
+def _of_step(evidence: Evidence, step: int) -> set[int]:
+    size = evidence.trace.plan.workload.samples
+    return set(range(step * size, (step + 1) * size))
+
+
+def _stages(evidence: Evidence, kinds: tuple[Kind, ...]) -> tuple[str, ...]:
+    """Stages of these kinds that the stream of samples passes through; those aside, as evaluation, have their own."""
+    stages = (s for s in evidence.trace.plan.graph.stages if s.kind in kinds)
+    return tuple(s.name for s in stages if any(task.covers for task in evidence.lowered.tasks_of(s.name)))
+
+
+def _ids(evidence: Evidence, item: Item) -> tuple[int, ...]:
+    """The samples of an item: all its ranks' together, each as often as it was worked on."""
+    told = (next((span.ids for span in spans if span.ids), ()) for spans in _ranks(evidence, item))
+    return tuple(i for ids in told for i in ids)
+
+
+def _ranks(evidence: Evidence, item: Item) -> Iterator[tuple[Span, ...]]:
+    """The spans of each data-parallel rank; spans on unplanned lanes each count for themselves."""
+    spans = evidence.spans.get(item, ())
+    task = evidence.task(item)
+    if task is None or evidence.kind(item) is None:
+        return
+    assignment = evidence.trace.plan.assignment(item.name)
+    size = 1 if isinstance(assignment.block, Host) else assignment.parallelism.devices_per_replica
+    rank = {lane: i // size for i, lane in enumerate(task.lanes)}
+    by_rank: dict[int, list[Span]] = {}
+    for span in spans:
+        by_rank.setdefault(rank.get(span.lane, -1), []).append(span)
+    yield from (tuple(members) for number, members in sorted(by_rank.items()) if number >= 0)
+    yield from ((span,) for span in by_rank.get(-1, ()))
+
+
+def _difference(got: Counter[int], due: Counter[int]) -> str:
+    """``lacks 3, 7 and has 9 too often``, at most four of each."""
+    words = []
+    for verb, ids in (("lacks", due - got), ("has beyond its due", got - due)):
+        if ids:
+            some = ", ".join(str(i) for i in sorted(ids)[:4])
+            words.append(f"{verb} sample {some}" + (" …" if len(ids) > 4 else ""))
+    return " and ".join(words)
+
+
+SAMPLES: tuple[Property, ...] = (
+    ranks_work_on_one_share,
+    items_work_on_their_samples,
+    parts_hold_what_was_generated,
+    samples_belong_to_their_step,
+    each_sample_is_generated_once,
+    each_sample_is_assessed_once,
+    each_sample_is_trained_once,
+)

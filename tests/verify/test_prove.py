@@ -1,0 +1,423 @@
+"""What a sound run proves, whatever its timing; and each kind of lie is caught by the property that is about it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from plans import (
+    MEMORY_BYTES,
+    PLANS,
+    asynchronous,
+    colocated,
+    run,
+    split,
+    streamed,
+    streamed_groups,
+    tensor_parallel,
+)
+from rpeg.errors import VerificationError
+from rpeg.plan import Item, ItemKind
+from rpeg.trace import Entry, Span, Trace, What, read_traces, write_trace
+from rpeg.verify import PROPERTIES, demand, prove
+
+BY_NAME = sorted(PLANS)
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+@given(
+    seed=st.integers(0, 2**16),
+    steps=st.integers(1, 5),
+    first_step=st.integers(0, 3),
+    latency=st.sampled_from([0.0, 1e-3, 0.5]),
+)
+@settings(max_examples=12, deadline=None)
+def test_sound_runs_are_proven(name: str, seed: int, steps: int, first_step: int, latency: float) -> None:
+    trace = run(PLANS[name](), first_step + steps, first_step, seed, latency_seconds=latency)
+    assert prove(trace).findings == ()
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+@given(shift=st.dictionaries(st.sampled_from(["device0", "device1", "host0.0"]), st.floats(-1e6, 1e6)))
+@settings(max_examples=10, deadline=None)
+def test_a_constant_shift_of_a_workers_clock_is_legal(name: str, shift: dict[str, float]) -> None:
+    assert prove(run(PLANS[name](), 3, clocks=shift)).findings == ()
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_items_that_take_no_time_are_proven_too(name: str) -> None:
+    trace = run(PLANS[name](), 3, seconds=lambda item: 0.0, latency_seconds=0.0)
+    assert prove(trace).findings == ()
+
+
+@given(cut=st.floats(0, 1))
+@settings(max_examples=25, deadline=None)
+def test_a_run_that_was_cut_short_proves_what_it_contains(cut: float) -> None:
+    whole = run(streamed(), 3)
+    entries = whole.entries[: int(cut * len(whole.entries))]
+    last = entries[-1].seq if entries else -1
+    spans = tuple(s for s in whole.spans if s.launch <= last)
+    assert prove(replace(whole, entries=entries, spans=spans, complete=False)).findings == ()
+    if len(entries) < len(whole.entries):
+        assert "every_item_ran" in prove(replace(whole, entries=entries, spans=spans)).broken
+
+
+def test_a_trace_proves_the_same_from_disk(tmp_path: Path) -> None:
+    trace = run(asynchronous(), 4)
+    write_trace(trace, tmp_path)
+    (read,) = read_traces(tmp_path)
+    assert prove(read) == prove(trace)
+
+
+def test_a_proof_tells_what_it_looked_at() -> None:
+    proof = prove(run(split(), 4))
+    counts = dict(proof.counts)
+    assert counts["steps"] == 4
+    assert counts["samples trained"] == 4 * 8
+    assert proof.text().startswith(f"proven: {len(PROPERTIES) + 1} properties")
+    assert demand(proof) is proof
+
+
+# -- lies -----------------------------------------------------------------------------------------------------------
+
+
+def span_of(trace: Trace, name: str, step: int, lane: str | None = None) -> Span:
+    return next(
+        s for s in trace.spans if s.item.name == name and s.item.step == step and lane in (None, s.lane)
+    )
+
+
+def entry_of(trace: Trace, what: What, name: str, step: int) -> Entry:
+    return next(e for e in trace.entries if e.what is what and e.item.name == name and e.item.step == step)
+
+
+def with_span(trace: Trace, span: Span, **changes: object) -> Trace:
+    changed = replace(span, **changes)  # type: ignore[arg-type]
+    return replace(trace, spans=tuple(changed if s is span else s for s in trace.spans))
+
+
+def with_entry(trace: Trace, entry: Entry, **changes: object) -> Trace:
+    changed = replace(entry, **changes)  # type: ignore[arg-type]
+    return replace(trace, entries=tuple(changed if e is entry else e for e in trace.entries))
+
+
+def renumbered(trace: Trace, entries: list[Entry]) -> Trace:
+    """The log in another order, with sequence numbers, times and the spans' references made to fit it."""
+    times = sorted(e.seconds for e in entries)
+    new = [replace(e, seq=i, seconds=t) for i, (e, t) in enumerate(zip(entries, times, strict=True))]
+    seq = {old.seq: fresh.seq for old, fresh in zip(entries, new, strict=True)}
+    spans = tuple(replace(s, launch=seq.get(s.launch, s.launch)) for s in trace.spans)
+    return replace(trace, entries=tuple(new), spans=spans)
+
+
+def broken(trace: Trace) -> set[str]:
+    return set(prove(trace).broken)
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_a_span_moved_before_its_input(name: str) -> None:
+    trace = run(PLANS[name](), 3)
+    source, span = span_of(trace, "old_logprob", 1), span_of(trace, "train_actor", 1)
+    assert source.worker == span.worker
+    moved = with_span(
+        trace,
+        span,
+        start_seconds=source.start_seconds - span.seconds - 0.01,
+        end_seconds=source.start_seconds - 0.01,
+    )
+    assert {"clocks_differ_by_a_constant", "spans_follow_their_inputs"} <= broken(moved)
+
+
+@given(ahead=st.floats(-1e4, 1e4), early=st.floats(0.01, 10))
+@settings(max_examples=20, deadline=None)
+def test_a_span_moved_before_an_input_on_another_workers_clock(ahead: float, early: float) -> None:
+    trace = run(split(), 3, clocks={"device1": ahead})
+    span = span_of(trace, "old_logprob", 2)
+    moved = with_span(
+        trace, span, start_seconds=span.start_seconds - early, end_seconds=span.end_seconds - early
+    )
+    proof = prove(moved)
+    assert "clocks_differ_by_a_constant" in proof.broken
+    finding = next(f for f in proof.findings if f.property == "clocks_differ_by_a_constant")
+    text = "\n".join(finding.counterexample)
+    assert "span of old_logprob[step 2" in text
+    assert "finished generate[step 2" in text  # the input that it would precede
+
+
+def test_a_span_moved_behind_its_end() -> None:
+    trace = run(split(), 3)
+    span = span_of(trace, "reward", 1)
+    moved = with_span(trace, span, start_seconds=span.start_seconds + 5, end_seconds=span.end_seconds + 5)
+    assert "clocks_differ_by_a_constant" in broken(moved)
+    assert broken(with_span(trace, span, end_seconds=span.start_seconds - 1)) >= {
+        "spans_do_not_end_before_they_start"
+    }
+
+
+def test_a_part_that_left_before_its_generator_began() -> None:
+    trace = run(streamed(), 3, seconds=lambda item: 1.0)
+    part = entry_of(trace, What.PRODUCED, "generate", 1)
+    span = span_of(trace, "generate", 1)
+    late = with_span(trace, span, start_seconds=span.start_seconds + 0.9)
+    assert part.seconds < late.spans[0].end_seconds + 100
+    assert broken(late) == {"clocks_differ_by_a_constant"}
+
+
+def test_an_item_commanded_before_its_inputs_event() -> None:
+    trace = run(split(), 3)
+    entries = list(trace.entries)
+    launch = entry_of(trace, What.LAUNCH, "train_critic", 1)
+    event = entry_of(trace, What.FINISHED, "advantage", 1)
+    entries.remove(launch)
+    entries.insert(entries.index(event), launch)
+    proof = prove(renumbered(trace, entries))
+    assert "inputs_precede_commands" in proof.broken
+    assert any(
+        "before advantages of advantage[step 1" in f.sentence or "before returns of" in f.sentence
+        for f in proof.findings
+    )
+
+
+def test_an_item_commanded_before_its_part_left() -> None:
+    trace = run(streamed_groups(), 3)
+    entries = list(trace.entries)
+    event = entry_of(trace, What.PRODUCED, "generate", 2)
+    launch = next(
+        e for e in entries
+        if e.what is What.LAUNCH and e.item.name == "reward" and e.item.step == 2 and event.part in e.parts
+    )  # fmt: skip
+    entries.remove(launch)
+    entries.insert(entries.index(event), launch)
+    assert "inputs_precede_commands" in broken(renumbered(trace, entries))
+
+
+def test_a_gap_and_a_disorder_of_the_log() -> None:
+    trace = run(split(), 3)
+    assert "log_has_no_gaps" in broken(
+        replace(trace, entries=trace.entries[:9] + trace.entries[10:], complete=False)
+    )
+    assert "driver_clock_ascends" in broken(with_entry(trace, trace.entries[9], seconds=-1.0))
+
+
+def test_a_missing_finish() -> None:
+    trace = run(split(), 3)
+    entries = [e for e in trace.entries if e is not entry_of(trace, What.FINISHED, "train_actor", 2)]
+    assert "every_item_ran" in broken(renumbered(trace, entries))
+
+
+def test_a_command_without_its_event_and_an_event_without_its_command() -> None:
+    trace = run(split(), 3)
+    launch = entry_of(trace, What.LAUNCH, "reward", 1)
+    names = broken(renumbered(trace, [e for e in trace.entries if e is not launch]))
+    assert {"events_follow_commands", "every_item_ran", "spans_answer_their_commands"} <= names
+
+
+def test_an_item_that_runs_twice() -> None:
+    trace = run(split(), 3)
+    launch = entry_of(trace, What.LAUNCH, "train_actor", 1)
+    end = entry_of(trace, What.FINISHED, "train_actor", 1)
+    again = [*trace.entries, launch, end]
+    twice = tuple(replace(e, seq=i) for i, e in enumerate(again))
+    assert "items_run_once" in broken(replace(trace, entries=twice))
+
+
+def test_an_item_that_the_plan_does_not_know() -> None:
+    trace = run(split(), 3)
+    launch = entry_of(trace, What.LAUNCH, "evaluate", 2)
+    stranger = Item(ItemKind.RUN, "evaluate", 1)
+    assert "items_are_the_plans" in broken(with_entry(trace, launch, item=stranger))
+    assert "items_are_the_plans" in broken(with_entry(trace, launch, item=replace(stranger, name="nobody")))
+
+
+def test_a_span_on_a_wrong_lane() -> None:
+    trace = run(split(), 3)
+    wrong = with_span(trace, span_of(trace, "old_logprob", 1), lane="device0")
+    assert {"spans_are_on_planned_lanes", "every_lane_has_its_span", "lanes_have_one_worker"} <= broken(wrong)
+
+
+def test_a_command_for_a_wrong_lane() -> None:
+    trace = run(split(), 3)
+    launch = entry_of(trace, What.LAUNCH, "old_logprob", 1)
+    assert broken(with_entry(trace, launch, lanes=("device0",))) == {"commands_name_the_planned_lanes"}
+
+
+def test_a_gang_that_lacks_a_lane_or_has_one_twice() -> None:
+    trace = run(colocated(), 3)
+    span = span_of(trace, "train_actor", 1, "device1")
+    missing = replace(trace, spans=tuple(s for s in trace.spans if s is not span))
+    assert "every_lane_has_its_span" in broken(missing)
+    assert "every_lane_has_its_span" in broken(replace(trace, spans=(*trace.spans, span)))
+
+
+def test_a_span_for_another_command() -> None:
+    trace = run(split(), 3)
+    span = span_of(trace, "reference", 1)
+    assert "spans_answer_their_commands" in broken(with_span(trace, span, launch=span.launch + 1))
+
+
+def swap(trace: Trace, first: Span, second: Span) -> Trace:
+    """Two spans of a lane change their times."""
+    new = {
+        id(first): replace(first, start_seconds=second.start_seconds, end_seconds=second.end_seconds),
+        id(second): replace(second, start_seconds=first.start_seconds, end_seconds=first.end_seconds),
+    }
+    return replace(trace, spans=tuple(new.get(id(s), s) for s in trace.spans))
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_two_spans_of_a_lane_swapped(name: str) -> None:
+    trace = run(PLANS[name](), 3)
+    lane = [s for s in trace.spans if s.lane == "device0"]
+    assert "lanes_keep_the_order" in broken(swap(trace, lane[2], lane[3]))
+
+
+def test_two_commands_of_a_lane_swapped() -> None:
+    trace = run(split(), 3)
+    entries = list(trace.entries)
+    of = [e for e in entries if e.lanes == ("device1",)]
+    a, b = entries.index(of[2]), entries.index(of[3])
+    entries[a], entries[b] = entries[b], entries[a]
+    assert "commands_keep_the_lane_order" in broken(renumbered(trace, entries))
+
+
+def test_two_spans_that_overlap() -> None:
+    trace = run(split(), 3)
+    lane = [s for s in trace.spans if s.lane == "device1"]
+    longer = with_span(trace, lane[2], end_seconds=lane[3].start_seconds + 0.01)
+    assert "lanes_run_one_thing_at_a_time" in broken(longer)
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize("change", [-1, 1, 2])
+def test_one_version_changed(name: str, change: int) -> None:
+    trace = run(PLANS[name](), 5)
+    span = span_of(trace, "generate", 3)
+    version = span.reads["actor"] + change
+    names = broken(with_span(trace, span, reads={"actor": version}))
+    assert "reads_are_as_commanded" in names
+    if name != "latest":
+        assert "exact_edges_use_their_bound" in names
+    if not 2 + ("async" not in name and name != "latest") <= version <= 3:
+        assert "versions_are_within_bounds" in names
+
+
+def test_a_version_changed_in_span_and_command_alike() -> None:
+    trace = run(asynchronous("latest"), 5)
+    span, launch = span_of(trace, "generate", 3), entry_of(trace, What.LAUNCH, "generate", 3)
+    other = {2: 3, 3: 2}[span.reads["actor"]]  # within the bound, and yet not what the memory holds
+    changed = with_entry(with_span(trace, span, reads={"actor": other}), launch, versions={"actor": other})
+    assert "weights_in_place_are_those_read" in broken(changed)
+
+
+def test_a_version_read_before_it_was_made() -> None:
+    trace = run(split(), 5)
+    name = next(i.name for i in (s.item for s in trace.spans) if i.kind is ItemKind.TRANSFER)
+    sync, span = entry_of(trace, What.SYNC, name, 2), span_of(trace, name, 2)
+    early = with_entry(with_span(trace, span, reads={"actor": 3}), sync, versions={"actor": 3})
+    assert {"versions_are_made_before_they_are_read", "versions_are_within_bounds"} <= broken(early)
+
+
+def test_a_training_that_makes_a_wrong_version_or_none() -> None:
+    trace = run(split(), 3)
+    span = span_of(trace, "train_critic", 1)
+    assert "training_makes_the_next_version" in broken(with_span(trace, span, makes={"critic": 3}))
+    assert "versions_are_told" in broken(with_span(trace, span, makes={}))
+    assert "versions_are_told" in broken(with_span(trace, span_of(trace, "value", 1), reads={}))
+
+
+def test_a_digest_changed() -> None:
+    trace = run(split(), 3)
+    span = next(s for s in trace.spans if s.item.kind is ItemKind.TRANSFER)
+    name = next(iter(span.digests))
+    assert broken(with_span(trace, span, digests={name: "other bytes"})) == {"digests_agree"}
+    assert broken(with_span(trace, span, digests={})) == {"movements_are_digested"}
+    simulated = replace(with_span(trace, span, digests={}), source="simulated")
+    assert broken(simulated) == set()
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize(
+    ("stage", "caught"),
+    [
+        ("generate", "each_sample_is_generated_once"),
+        ("reward", "each_sample_is_assessed_once"),
+        ("old_logprob", "each_sample_is_assessed_once"),
+        ("advantage", "each_sample_is_assessed_once"),
+        ("train_actor", "each_sample_is_trained_once"),
+    ],
+)
+@pytest.mark.parametrize("lie", ["dropped", "doubled", "replaced"])
+def test_one_sample_dropped_doubled_or_replaced(name: str, stage: str, caught: str, lie: str) -> None:
+    trace = run(PLANS[name](), 3)
+    span = span_of(trace, stage, 1)
+    ids = {
+        "dropped": span.ids[1:],
+        "doubled": (*span.ids, span.ids[0]),
+        "replaced": (*span.ids[1:], 2),  # a sample of step 0
+    }[lie]
+    names = broken(with_span(trace, span, ids=ids))
+    assert {caught, "items_work_on_their_samples"} <= names
+    assert ("samples_belong_to_their_step" in names) == (lie == "replaced")
+
+
+def test_a_sample_that_two_ranks_train() -> None:
+    trace = run(colocated(), 3)
+    one, other = (span_of(trace, "train_actor", 1, lane) for lane in ("device0", "device1"))
+    both = with_span(trace, one, ids=(*one.ids[:-1], other.ids[0]))
+    proof = prove(both)
+    assert any(
+        f.property == "each_sample_is_trained_once"
+        and f"sample {other.ids[0]} is trained 2 times" in f.sentence
+        for f in proof.findings
+    )
+
+
+def test_lanes_of_one_rank_that_work_on_different_samples() -> None:
+    trace = run(tensor_parallel(), 2)
+    one, shard = (span_of(trace, "train_actor", 1, lane) for lane in ("device0", "device1"))
+    assert one.ids == shard.ids
+    assert broken(with_span(trace, shard, ids=())) == set()  # one of a rank's lanes may tell for all
+    assert broken(with_span(trace, shard, ids=shard.ids[1:])) == {"ranks_work_on_one_share"}
+
+
+def test_a_part_that_holds_other_samples() -> None:
+    trace = run(streamed(), 3)
+    part = entry_of(trace, What.PRODUCED, "generate", 1)
+    assert "parts_hold_what_was_generated" in broken(with_entry(trace, part, ids=part.ids[1:]))
+    assert "parts_hold_what_was_generated" in broken(with_entry(trace, part, ids=(part.ids[0],) * 2))
+    assert {"every_part_left"} <= broken(with_entry(trace, part, part=99))
+
+
+def test_memory_beyond_the_device() -> None:
+    trace = run(split(), 3)
+    span = span_of(trace, "train_actor", 1)
+    assert broken(with_span(trace, span, memory_bytes=MEMORY_BYTES + 1)) == {"memory_is_within_the_device"}
+    host = with_span(trace, span_of(trace, "reward", 1), memory_bytes=MEMORY_BYTES + 1)
+    assert broken(host) == set()
+
+
+def test_an_unsound_plan_proves_nothing() -> None:
+    trace = run(split(), 2)
+    plan = replace(trace.plan, order=trace.plan.order[:1])
+    assert prove(replace(trace, plan=plan)).broken == ("plan_can_run",)
+
+
+def test_a_failed_proof_names_its_counterexample() -> None:
+    trace = run(split(), 3)
+    proof = prove(with_span(trace, span_of(trace, "old_logprob", 1), memory_bytes=2 * MEMORY_BYTES))
+    with pytest.raises(
+        VerificationError, match=r"old_logprob\[step 1, part 0, replica 0\] held 2 GiB on device1"
+    ) as raised:
+        demand(proof)
+    assert "memory is within the device:" in str(raised.value)
+    assert "span of old_logprob[step 1" in str(raised.value)
+
+
+def test_every_property_can_fail() -> None:
+    """The lies above reach them all."""
+    source = Path(__file__).read_text(encoding="utf-8")
+    assert [p.__name__ for p in PROPERTIES if f'"{p.__name__}"' not in source] == []
