@@ -91,10 +91,13 @@ def _simulate(
                 heapq.heappush(events, (now + durations[slot], 0, "end", slot))
                 for i, arc in enumerate(out[slot]):
                     heapq.heappush(events, (now + _after(arc, durations, offsets), i + 1, "arc", slot))
-        now, index, what, slot = heapq.heappop(events)
-        if what == "end":
-            free.update(dict.fromkeys(lowered.tasks[slot].lanes, True))
-        else:
+        now = events[0][0]
+        # Everything that happens at one moment is known before the lanes choose.
+        while events and events[0][0] == now:
+            _, index, what, slot = heapq.heappop(events)
+            if what == "end":
+                free.update(dict.fromkeys(lowered.tasks[slot].lanes, True))
+                continue
             arc = out[slot][index - 1]
             waiting[arc.dst] -= 1
             if waiting[arc.dst] == 0:

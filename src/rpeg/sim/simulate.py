@@ -114,7 +114,7 @@ class _Simulation:
         reads = dict(command.versions)
         if self._kind(command.item) is not Kind.TRAIN:
             return reads, {}
-        return reads, {model: command.item.step + 1 for model in reads}
+        return reads, dict.fromkeys(reads, command.item.step + 1)
 
 
 def _by_lane(batch: Batch, lanes: int) -> list[Batch]:
