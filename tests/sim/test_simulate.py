@@ -66,14 +66,21 @@ def test_critic_and_actor_on_two_devices_train_side_by_side() -> None:
     assert lane_bound(trace).lane == "device0"
 
 
+def test_the_trainer_that_generation_waits_for_goes_first() -> None:
+    """The critic's training, though longer, then runs beside the transfer and the generation of the next step."""
+    costs = TableCosts({**SECONDS, "train_actor": 5.0, "train_critic": 10.0})
+    plan = _plan(default=(1,), generate=(0,))
+    assert step_time(simulate(check(ordered(plan, {}, costs)), costs, 4)).mean_seconds == 5 + 1 + 10 + 9
+
+
 def test_streamed_assessment_hides_behind_generation() -> None:
-    """Parts of 2 samples that take a second each; the last ones come at 10 s and take 3 s to assess."""
-    costs = TableCosts({**SECONDS, "reference": 1.0, "old_logprobs": 1.0, "values": 1.0})
-    ragged = _Ragged(costs)
-    whole = simulate(replace(_plan(default=(1,), generate=(0,)), workload=FIXED), COSTS, 3)
-    streamed = simulate(_plan(parse("stream{chunk=2}"), default=(1,), generate=(0,)), ragged, 3)
-    assert step_time(whole).mean_seconds == 1 + 10 + 9 + 30
-    assert step_time(streamed).mean_seconds == 1 + 10 + 3 + 30
+    """Parts of 2 samples that take 0.5 s a stage; the last ones leave at 10 s. The critic trains beside generation."""
+    parts = {"reference": 0.5, "old_logprobs": 0.5, "values": 0.5, "train_critic": 2.0}
+    whole = simulate(_plan(default=(1,), generate=(0,)), COSTS, 3)
+    streamed = _plan(parse("stream{chunk=2}"), default=(1,), generate=(0,))
+    ragged = simulate(streamed, _Ragged(TableCosts({**SECONDS, **parts})), 3)
+    assert step_time(whole).mean_seconds == 20 + 1 + 10 + 9
+    assert step_time(ragged).mean_seconds == 20 + 1 + 10 + 1.5
 
 
 class _Ragged:
