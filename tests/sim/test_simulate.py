@@ -7,7 +7,17 @@ from dataclasses import replace
 import pytest
 
 from rpeg.plan import Plan, check
-from rpeg.sim import Batch, Completions, busy_seconds, lane_bound, occupancy, ordered, simulate, step_time
+from rpeg.sim import (
+    Batch,
+    Completions,
+    Costs,
+    busy_seconds,
+    lane_bound,
+    occupancy,
+    ordered,
+    simulate,
+    step_time,
+)
 from rpeg.sim.step import step_ends
 from rpeg.trace import Trace, What
 from rpeg.transforms import Transform, parse
@@ -30,13 +40,17 @@ COSTS = TableCosts(SECONDS)
 
 
 def _plan(
-    *applied: Transform, default: tuple[int, ...] = (0,), shift: int = 0, **blocks: tuple[int, ...]
+    *applied: Transform,
+    default: tuple[int, ...] = (0,),
+    shift: int = 0,
+    costs: Costs = COSTS,
+    **blocks: tuple[int, ...],
 ) -> Plan:
     graph = ppo()
     for transform in applied:
         graph = transform.apply(graph)
     bare = Plan(graph, cluster(2), FIXED, assign(graph, default, **blocks), (), tuple(map(str, applied)))
-    return check(ordered(bare, {s.name: shift for s in graph.stages if s.name != "generate"}, COSTS))
+    return check(ordered(bare, {s.name: shift for s in graph.stages if s.name != "generate"}, costs))
 
 
 def test_colocated_is_the_sum_of_its_stages() -> None:
@@ -69,18 +83,18 @@ def test_critic_and_actor_on_two_devices_train_side_by_side() -> None:
 def test_the_trainer_that_generation_waits_for_goes_first() -> None:
     """The critic's training, though longer, then runs beside the transfer and the generation of the next step."""
     costs = TableCosts({**SECONDS, "train_actor": 5.0, "train_critic": 10.0})
-    plan = _plan(default=(1,), generate=(0,))
-    assert step_time(simulate(check(ordered(plan, {}, costs)), costs, 4)).mean_seconds == 5 + 1 + 10 + 9
+    trace = simulate(_plan(default=(1,), generate=(0,), costs=costs), costs, 4)
+    assert step_time(trace).mean_seconds == 5 + 1 + 10 + 9
 
 
 def test_streamed_assessment_hides_behind_generation() -> None:
     """Parts of 2 samples that take 0.5 s a stage; the last ones leave at 10 s. The critic trains beside generation."""
     parts = {"reference": 0.5, "old_logprobs": 0.5, "values": 0.5, "train_critic": 2.0}
+    ragged = _Ragged(TableCosts({**SECONDS, **parts}))
     whole = simulate(_plan(default=(1,), generate=(0,)), COSTS, 3)
-    streamed = _plan(parse("stream{chunk=2}"), default=(1,), generate=(0,))
-    ragged = simulate(streamed, _Ragged(TableCosts({**SECONDS, **parts})), 3)
+    streamed = simulate(_plan(parse("stream{chunk=2}"), default=(1,), costs=ragged, generate=(0,)), ragged, 3)
     assert step_time(whole).mean_seconds == 20 + 1 + 10 + 9
-    assert step_time(ragged).mean_seconds == 20 + 1 + 10 + 1.5
+    assert step_time(streamed).mean_seconds == 20 + 1 + 10 + 1.5
 
 
 class _Ragged:
