@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from rpeg.ir import Kind
-from rpeg.plan import ItemKind, Lowered, Plan, Slot, Task, lower, prompts_of_replica
-from rpeg.schedule import list_order, share
-from rpeg.sim.costs import Batch, Costs
+from rpeg.plan import ItemKind, Lowered, Plan, Slot, lower
+from rpeg.schedule import list_order
+from rpeg.sim.costs import Costs
 from rpeg.sim.lengths import Draws
-from rpeg.sim.stream import departures
+from rpeg.sim.onestep import OneStep, one_step
 
 DRAWS = 3
-
-Durations = dict[Slot, float]
-Offsets = dict[tuple[Slot, int], float]
 
 
 def ordered(plan: Plan, shifts: Mapping[str, int], costs: Costs, seed: int = 0) -> Plan:
@@ -37,55 +33,25 @@ def slot_shifts(lowered: Lowered, shifts: Mapping[str, int]) -> dict[Slot, int]:
     }
 
 
-def expected(plan: Plan, lowered: Lowered, costs: Costs, seed: int = 0) -> tuple[Durations, Offsets]:
+def expected(
+    plan: Plan, lowered: Lowered, costs: Costs, seed: int = 0
+) -> tuple[dict[Slot, float], dict[tuple[Slot, int], float]]:
     """(seconds of each slot, offset of each generator's base parts), as means over a few drawn steps."""
-    draws = [_one_step(plan, lowered, costs, Draws(plan.workload, seed), step) for step in range(DRAWS)]
-    durations = {slot: sum(d[slot] for d, _ in draws) / DRAWS for slot in lowered.tasks}
-    offsets = {key: sum(o[key] for _, o in draws) / DRAWS for key in draws[0][1]}
+    draws = Draws(plan.workload, seed)
+    steps = [one_step(plan, lowered, costs, draws, step) for step in range(DRAWS)]
+    overhead = costs.dispatch_seconds
+    durations = {
+        slot: overhead + sum(_seconds(slot, found, costs, step) for step, found in enumerate(steps)) / DRAWS
+        for slot in lowered.tasks
+    }
+    offsets = {
+        key: overhead + sum(found.offset_seconds[key] for found in steps) / DRAWS
+        for key in steps[0].offset_seconds
+    }
     return durations, offsets
 
 
-def _one_step(
-    plan: Plan, lowered: Lowered, costs: Costs, draws: Draws, step: int
-) -> tuple[Durations, Offsets]:
-    durations: Durations = {}
-    offsets: Offsets = {}
-    members: dict[int, tuple[int, ...]] = {}
-    generators = {s.name for s in plan.graph.stages if s.kind is Kind.GENERATE}
-    for slot, task in lowered.tasks.items():
-        if slot.kind is ItemKind.RUN and slot.name in generators:
-            batch = _generated(plan, task, draws, step)
-            done = costs.generation(slot.at(step), batch)
-            durations[slot] = done.seconds + costs.dispatch_seconds
-            bases = [lowered.parts[part] for part in task.covers]
-            for part, (offset, where) in zip(
-                task.covers, departures(plan, slot.name, bases, batch, done), strict=True
-            ):
-                offsets[slot, part] = offset + costs.dispatch_seconds
-                members[part] = batch.take(where).ids
-    for slot, task in lowered.tasks.items():
-        if slot not in durations:
-            ids = [i for part in task.covers for i in members[part]]
-            batch = _share(draws.batch(ids), task)
-            durations[slot] = costs.duration_seconds(slot.at(step), batch) + costs.dispatch_seconds
-    return durations, offsets
-
-
-def _generated(plan: Plan, task: Task, draws: Draws, step: int) -> Batch:
-    if not task.covers:
-        return Batch()
-    w = plan.workload
-    prompts = prompts_of_replica(w.prompts, *task.share)
-    first = step * w.samples
-    return draws.batch(
-        range(first + prompts.start * w.samples_per_prompt, first + prompts.stop * w.samples_per_prompt)
-    )
-
-
-def _share(batch: Batch, task: Task) -> Batch:
-    which, shares = task.share
-    if shares == 1:
-        return batch
-    position = {sample_id: i for i, sample_id in enumerate(batch.ids)}
-    ids = share(batch.ids, batch.response_lengths, shares)[which]
-    return batch.take([position[i] for i in ids])
+def _seconds(slot: Slot, found: OneStep, costs: Costs, step: int) -> float:
+    if slot in found.completions:
+        return found.completions[slot].seconds
+    return costs.duration_seconds(slot.at(step), found.batches[slot])
