@@ -10,7 +10,7 @@ from rpeg.ir import Graph, Kind
 from rpeg.plan import Plan, check
 from rpeg.search.placements import MOST_SLOTS, Placement, assignments, placements
 from rpeg.search.problem import Problem
-from rpeg.sim import Memo, StageCosts, ordered
+from rpeg.sim import Draws, Memo, StageCosts, ordered
 from rpeg.transforms import Transform
 from rpeg.transforms.asynchrony import BoundedAsynchrony
 from rpeg.transforms.streaming import Streaming
@@ -52,6 +52,7 @@ def build(
     problem: Problem,
     construction: Construction,
     memo: Memo | None = None,
+    draws: Draws | None = None,
     *,
     microbatch: int | None = None,
     slots: int = MOST_SLOTS,
@@ -61,7 +62,7 @@ def build(
     assigned = assignments(own, construction.placement, microbatch or problem.microbatch, slots)
     applied = tuple(map(str, construction.applied))
     bare = Plan(construction.graph, problem.cluster, problem.workload, assigned, (), applied)
-    return check(ordered(bare, construction.shifts, StageCosts(bare, problem.facts, memo)))
+    return check(ordered(bare, construction.shifts, StageCosts(bare, problem.facts, memo), draws))
 
 
 def ancestors(graph: Graph, stages: frozenset[str]) -> frozenset[str]:

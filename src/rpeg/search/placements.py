@@ -12,6 +12,9 @@ from rpeg.search.problem import Problem
 # Most responses that a generator holds at once; more of them hardly decode faster and cost memory.
 MOST_SLOTS = 256
 
+Block = tuple[int, ...]
+GENERATION = "<generation>"  # no stage can be called so
+
 
 @dataclass(frozen=True)
 class Placement:
@@ -82,15 +85,16 @@ def _splits(problem: Problem) -> Iterator[Placement]:
     for cut in _cuts(count):
         first, rest = tuple(range(cut)), tuple(range(cut, count))
         name = "split" if count == 2 else f"split {cut}+{count - cut}"
-        yield _placed(problem, name, rest, generate=first)
+        yield _placed(problem, name, rest, {GENERATION: first})
         if frozen:
             beside = dict.fromkeys(frozen, first)
-            yield _placed(
-                problem, f"{name}, {' and '.join(frozen)} with generation", rest, generate=first, **beside
-            )
+            words = f"{name}, {' and '.join(frozen)} with generation"
+            yield _placed(problem, words, rest, {GENERATION: first, **beside})
         everyone = {s.name: first for s in assessing}
         if everyone:
-            yield _placed(problem, f"{name}, assessment with generation", rest, generate=first, **everyone)
+            yield _placed(
+                problem, f"{name}, assessment with generation", rest, {GENERATION: first, **everyone}
+            )
 
 
 def _trainers_apart(problem: Problem) -> Iterator[Placement]:
@@ -108,9 +112,9 @@ def _trainers_apart(problem: Problem) -> Iterator[Placement]:
             blocks[stage.name] = own.get(stage.models[0], second)
     name = " | ".join(s.name for s in trainers)
     everywhere = (*first, *second)
-    yield _placed(problem, f"{name}, generation on all", everywhere, **blocks, generate=everywhere)
-    yield _placed(problem, f"{name}, generation with {trainers[0].name}", first, **blocks, generate=first)
-    yield _placed(problem, f"{name}, generation with {trainers[1].name}", first, **blocks, generate=second)
+    yield _placed(problem, f"{name}, generation on all", everywhere, blocks)
+    yield _placed(problem, f"{name}, generation with {trainers[0].name}", first, blocks)
+    yield _placed(problem, f"{name}, generation with {trainers[1].name}", second, blocks)
 
 
 def _cuts(count: int) -> tuple[int, ...]:
@@ -121,15 +125,14 @@ def _cuts(count: int) -> tuple[int, ...]:
 
 
 def _placed(
-    problem: Problem, name: str, default: tuple[int, ...], zero: int = 0, **blocks: tuple[int, ...]
+    problem: Problem, name: str, default: Block, blocks: Mapping[str, Block] | None = None, zero: int = 0
 ) -> Placement:
-    """`blocks` by stage, where `generate` means every generator; observers go with the trainer of their model."""
-    graph = problem.graph
-    generation = blocks.pop("generate", default)
+    """`blocks` by stage, and by `GENERATION` for every generator; observers go with their model's trainer."""
+    graph, blocks = problem.graph, blocks or {}
     found: dict[str, tuple[int, ...]] = {}
     for stage in graph.stages:
         if stage.kind is Kind.GENERATE and stage.name not in graph.observers():
-            found[stage.name] = generation
+            found[stage.name] = blocks.get(GENERATION, default)
         elif stage.models and stage.name not in graph.observers():
             found[stage.name] = blocks.get(stage.name, default)
     for stage in graph.stages:

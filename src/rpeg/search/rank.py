@@ -11,7 +11,7 @@ from rpeg.plan import Devices, Plan, device_lane
 from rpeg.search.constructions import Construction, build, constructions
 from rpeg.search.placements import MOST_SLOTS
 from rpeg.search.problem import Problem
-from rpeg.sim import DeviceMemory, Estimate, Memo, estimate, stages_in
+from rpeg.sim import DeviceMemory, Draws, Estimate, Memo, estimate, stages_in
 from rpeg.transforms import Changes
 from rpeg.units import GIB
 
@@ -36,6 +36,14 @@ class Misfit:
 
 
 @dataclass(frozen=True)
+class _Known:
+    """What plans of one problem share: answers of the cost model and drawn lengths."""
+
+    memo: Memo
+    draws: Draws
+
+
+@dataclass(frozen=True)
 class Ranked:
     """Candidates by mean step time, the fastest first, and what was left out."""
 
@@ -47,35 +55,47 @@ class Ranked:
         return self.candidates[0]
 
 
-def plan_job(problem: Problem, *, seed: int = 0, steps: int = 10) -> Ranked:
+# Steps after the fill over which all are estimated, and then the leading ones once more.
+SCREENING_STEPS, FINAL_STEPS, FINALISTS = 4, 12, 6
+
+
+def plan_job(problem: Problem, *, seed: int = 0) -> Ranked:
     """The good constructions for a problem, ranked. The same for the same arguments.
 
+    All over a few drawn steps; the leading ones over more. Those are ahead of the rest in the answer.
     Raises InfeasibleError where none fits: the stage, the phase, how many GiB are missing, and the smallest change
     among those tried that would fit.
     """
-    memo: Memo = {}
-    found = [_evaluate(problem, c, memo, seed, steps) for c in constructions(problem)]
-    candidates = sorted(
-        (c for c in found if isinstance(c, Candidate)),
-        key=lambda c: (c.estimate.step.mean_seconds, len(c.plan.applied), c.name),
-    )
+    known = _Known({}, Draws(problem.workload, seed))
+    found = [_evaluate(problem, c, known, SCREENING_STEPS) for c in constructions(problem)]
+    candidates = sorted((c for c in found if isinstance(c, Candidate)), key=_rank)
     misfits = tuple(m for m in found if isinstance(m, Misfit))
     if not candidates:
         raise InfeasibleError(_infeasible(problem, misfits, seed))
-    return Ranked(tuple(candidates), misfits)
+    finals = sorted((_again(problem, c, known) for c in candidates[:FINALISTS]), key=_rank)
+    return Ranked((*finals, *candidates[FINALISTS:]), misfits)
 
 
-def _evaluate(
-    problem: Problem, construction: Construction, memo: Memo, seed: int, steps: int
-) -> Candidate | Misfit:
+def _rank(candidate: Candidate) -> tuple[float, int, str]:
+    """Faster, then simpler ones first."""
+    return candidate.estimate.step.mean_seconds, len(candidate.plan.applied), candidate.name
+
+
+def _again(problem: Problem, candidate: Candidate, known: _Known) -> Candidate:
+    """Estimated over more steps."""
+    longer = estimate(candidate.plan, problem.facts, steps=FINAL_STEPS, memo=known.memo, draws=known.draws)
+    return replace(candidate, estimate=longer)
+
+
+def _evaluate(problem: Problem, construction: Construction, known: _Known, steps: int) -> Candidate | Misfit:
     """With the largest micro-batches and most responses held at once that fit."""
     shortest: Misfit | None = None
     for microbatch, slots in _sizes(problem):
         try:
-            plan = build(problem, construction, memo, microbatch=microbatch, slots=slots)
+            plan = build(problem, construction, known.memo, known.draws, microbatch=microbatch, slots=slots)
         except PlanError as error:
             return Misfit(construction.name, " ".join(str(error).split("\n")[-1].split()))
-        found = estimate(plan, problem.facts, steps=steps, seed=seed, memo=memo)
+        found = estimate(plan, problem.facts, steps=steps, memo=known.memo, draws=known.draws)
         if found.fits:
             changes = tuple(str(t) for t in construction.applied if t.changes is not Changes.SCHEDULE)
             return Candidate(construction.name, plan, found, changes)
@@ -121,8 +141,8 @@ def _infeasible(problem: Problem, misfits: tuple[Misfit, ...], seed: int) -> str
 
 def _way_out(problem: Problem, seed: int) -> str:
     """The smallest change among those tried that would fit: more devices of the same size, then larger ones."""
-    for factor in (2, 4, 8):
-        count = factor * len(problem.cluster)
+    for times in (2, 4, 8):
+        count = times * len(problem.cluster)
         if _fits_somewhere(_grown(problem, count, 1.0), seed):
             return f"It would fit on {count} such devices."
     for factor in (1.5, 2.0, 4.0, 8.0, 16.0):
@@ -139,9 +159,9 @@ def _grown(problem: Problem, devices: int, memory: float) -> Problem:
 
 
 def _fits_somewhere(problem: Problem, seed: int) -> bool:
-    memo: Memo = {}
+    known = _Known({}, Draws(problem.workload, seed))
     plain = (c for c in constructions(problem) if not c.applied)
-    return any(isinstance(_evaluate(problem, c, memo, seed, 1), Candidate) for c in plain)
+    return any(isinstance(_evaluate(problem, c, known, 1), Candidate) for c in plain)
 
 
 def devices_in_short(plan: Plan) -> tuple[tuple[str, str], ...]:

@@ -3,6 +3,7 @@
 from rpeg.sim.costs import Batch, Completions, Costs
 from rpeg.sim.estimate import Estimate, estimate, stage_trees
 from rpeg.sim.facts import Facts
+from rpeg.sim.lengths import Draws
 from rpeg.sim.memory import DeviceMemory, device_memory, stages_in
 from rpeg.sim.order import expected, ordered, slot_shifts
 from rpeg.sim.simulate import simulate
@@ -24,6 +25,7 @@ __all__ = [
     "Completions",
     "Costs",
     "DeviceMemory",
+    "Draws",
     "Estimate",
     "Facts",
     "Memo",

@@ -52,16 +52,24 @@ class Estimate:
 
 
 def estimate(
-    plan: Plan, facts: Facts, *, steps: int = STEPS, seed: int = 0, memo: Memo | None = None
+    plan: Plan,
+    facts: Facts,
+    *,
+    steps: int = STEPS,
+    seed: int = 0,
+    memo: Memo | None = None,
+    draws: Draws | None = None,
 ) -> Estimate:
-    """Simulates a plan that passes `check` over `steps` steps after its fill."""
-    costs = StageCosts(plan, facts, memo)
+    """Simulates a plan that passes `check` over `steps` steps after its fill.
+
+    memo, draws: what estimates of other plans for the same workload and seed have left behind.
+    """
+    costs, draws = StageCosts(plan, facts, memo), draws or Draws(plan.workload, seed)
     fill = max((edge.delay for edge in plan.graph.edges), default=1)
-    trace = simulate(plan, costs, fill + steps, seed)
+    trace = simulate(plan, costs, fill + steps, seed, draws=draws)
     time = step_time(trace)
-    draws = Draws(plan.workload, seed)
     tokens = sum(draws.whole(step).tokens for step in range(fill_steps(trace), fill + steps)) / steps
-    trees = stage_trees(plan, costs, seed)
+    trees = stage_trees(plan, costs, draws)
     seconds = sum(tree.seconds for tree in trees.values())
     measured = sum(tree.measured_seconds for tree in trees.values())
     return Estimate(
@@ -75,10 +83,10 @@ def estimate(
     )
 
 
-def stage_trees(plan: Plan, costs: StageCosts, seed: int = 0) -> dict[str, Cost]:
+def stage_trees(plan: Plan, costs: StageCosts, draws: Draws) -> dict[str, Cost]:
     """The cost of each stage and transfer in one drawn step: parts in a row, replicas side by side."""
     lowered = lower(plan.graph, plan.assignments, plan.workload)
-    found = one_step(plan, lowered, costs, Draws(plan.workload, seed), 0)
+    found = one_step(plan, lowered, costs, draws, 0)
     slots: dict[str, list[Slot]] = {}
     for slot in lowered.tasks:
         prefix = "transfer " if slot.kind is ItemKind.TRANSFER else ""

@@ -3,33 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import itemgetter
 
 from rpeg.sim.costs import Batch
 from rpeg.workload import Workload
 
+_Drawn = tuple[list[int], list[int]]
+
 
 class Draws:
-    """Prompt and response lengths by sample id, drawn from (seed, step) and kept for the steps last asked for."""
+    """Prompt and response lengths by sample id, drawn from (seed, step).
 
-    def __init__(self, workload: Workload, seed: int) -> None:
-        self._workload, self._seed = workload, seed
-        self._steps: dict[int, tuple[list[int], list[int]]] = {}
+    What was drawn and asked is kept for `keep` steps, so that plans of one workload may share it.
+    """
+
+    def __init__(self, workload: Workload, seed: int, keep: int = 16) -> None:
+        self._workload, self._seed, self._keep = workload, seed, keep
+        self._steps: dict[int, _Drawn] = {}
+        self._batches: dict[int, dict[tuple[int, ...], Batch]] = {}
 
     def batch(self, ids: Iterable[int]) -> Batch:
-        """The samples of these ids with their lengths."""
+        """The samples of these ids, all of one step, with their lengths."""
         samples = tuple(ids)
-        pairs = [self._lengths(i) for i in samples]
-        return Batch(samples, tuple(p for p, _ in pairs), tuple(r for _, r in pairs))
+        if not samples:
+            return Batch()
+        step = samples[0] // self._workload.samples
+        known = self._batches.setdefault(step, {})
+        if samples not in known:
+            known[samples] = self._batch(samples, step)
+        return known[samples]
 
     def whole(self, step: int) -> Batch:
         """All samples of a step."""
         first = step * self._workload.samples
         return self.batch(range(first, first + self._workload.samples))
 
-    def _lengths(self, sample_id: int) -> tuple[int, int]:
-        step, index = divmod(sample_id, self._workload.samples)
+    def _batch(self, samples: tuple[int, ...], step: int) -> Batch:
+        prompts, responses = self._lengths(step)
+        first = step * self._workload.samples
+        if len(samples) == 1:
+            i = samples[0] - first
+            return Batch(samples, (prompts[i],), (responses[i],))
+        pick = itemgetter(*(i - first for i in samples))
+        return Batch(samples, pick(prompts), pick(responses))
+
+    def _lengths(self, step: int) -> _Drawn:
         if step not in self._steps:
-            self._steps = {s: drawn for s, drawn in self._steps.items() if s > step - 8}
+            for old in [s for s in self._steps if s <= step - self._keep]:
+                del self._steps[old]
+                self._batches.pop(old, None)
             prompts, responses = self._workload.draw(self._seed, step)
-            self._steps[step] = ([int(n) for n in prompts], [int(n) for n in responses])
-        return self._steps[step][0][index], self._steps[step][1][index]
+            self._steps[step] = (prompts.tolist(), responses.tolist())
+        return self._steps[step]

@@ -14,13 +14,13 @@ from rpeg.sim.onestep import OneStep, one_step
 DRAWS = 3
 
 
-def ordered(plan: Plan, shifts: Mapping[str, int], costs: Costs, seed: int = 0) -> Plan:
+def ordered(plan: Plan, shifts: Mapping[str, int], costs: Costs, draws: Draws | None = None) -> Plan:
     """The plan with lane orders derived for these shifts, by stage (0 where none is given).
 
     Transfers take the least shift of the stages that read their copy. Raises PlanError where the shifts leave a cycle.
     """
     lowered = lower(plan.graph, plan.assignments, plan.workload)
-    durations, offsets = expected(plan, lowered, costs, seed)
+    durations, offsets = expected(plan, lowered, costs, draws or Draws(plan.workload, 0))
     return replace(plan, order=list_order(lowered, slot_shifts(lowered, shifts), durations, offsets))
 
 
@@ -34,10 +34,9 @@ def slot_shifts(lowered: Lowered, shifts: Mapping[str, int]) -> dict[Slot, int]:
 
 
 def expected(
-    plan: Plan, lowered: Lowered, costs: Costs, seed: int = 0
+    plan: Plan, lowered: Lowered, costs: Costs, draws: Draws
 ) -> tuple[dict[Slot, float], dict[tuple[Slot, int], float]]:
     """(seconds of each slot, offset of each generator's base parts), as means over a few drawn steps."""
-    draws = Draws(plan.workload, seed)
     steps = [one_step(plan, lowered, costs, draws, step) for step in range(DRAWS)]
     overhead = costs.dispatch_seconds
     durations = {

@@ -15,23 +15,31 @@ from rpeg.sim.stream import departures
 from rpeg.trace import Entry, Span, Trace, What
 
 
-def simulate(plan: Plan, costs: Costs, steps: int, seed: int = 0, first_step: int = 0) -> Trace:
+def simulate(
+    plan: Plan,
+    costs: Costs,
+    steps: int,
+    seed: int = 0,
+    first_step: int = 0,
+    draws: Draws | None = None,
+) -> Trace:
     """Steps first_step … steps - 1 of a plan on a virtual clock that starts at 0.
 
     A function of its arguments alone. Lengths of step t are `workload.draw(seed, t)`. A span's worker is its lane.
-    Raises RunError where nothing runs and items wait, naming who waits for whom (no plan that passes `check` does).
+    draws: those of this workload and seed, where they are kept already. Raises RunError where nothing runs and items
+    wait, naming who waits for whom (no plan that passes `check` does).
     """
-    return _Simulation(plan, costs, steps, seed, first_step).run()
+    return _Simulation(plan, costs, steps, first_step, draws or Draws(plan.workload, seed)).run()
 
 
 class _Simulation:
     """One run: the clock, the events to come and the trace so far."""
 
-    def __init__(self, plan: Plan, costs: Costs, steps: int, seed: int, first_step: int) -> None:
+    def __init__(self, plan: Plan, costs: Costs, steps: int, first_step: int, draws: Draws) -> None:
         self._plan, self._costs = plan, costs
         self._steps, self._first_step = steps, first_step
         self._scheduler = Scheduler(plan, steps, first_step)
-        self._draws = Draws(plan.workload, seed)
+        self._draws = draws
         self._events: list[tuple[float, int, Event]] = []
         self._pushed = 0
         self._entries: list[Entry] = []
