@@ -131,7 +131,8 @@ def assign(
         if not stage.models:
             found.append(Assignment(stage.name, Host(0)))
             continue
-        devices, parallelism = block(*blocks.get(stage.name, default), zero=zero)
+        sharded = 0 if stage.kind is Kind.GENERATE else zero
+        devices, parallelism = block(*blocks.get(stage.name, default), zero=sharded)
         found.append(Assignment(stage.name, devices, parallelism, microbatch=4))
     return tuple(found)
 

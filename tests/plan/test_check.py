@@ -73,6 +73,11 @@ BROKEN: tuple[tuple[str, Plan, str], ...] = (
     ("parallelism_fits_blocks", _assigned("values", recompute="ful"), "Did you mean 'full'?"),
     ("parallelism_fits_blocks", _assigned("values", offload="disk"), "offload 'disk' is unknown"),
     (
+        "generators_hold_whole_models",
+        _assigned("generate", parallelism=Parallelism(dp=2, zero=3)),
+        "generate has dp2 zero3: its replicas run apart",
+    ),
+    (
         "batches_divide",
         plan_of(ppo(), assign(ppo(), (0, 1)), workload(minibatches=8)),
         "minibatches of 1 samples do not divide over dp 2; dp 1 would",

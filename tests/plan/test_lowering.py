@@ -54,7 +54,12 @@ def test_sharded_assessment_is_a_gang_and_sharded_weights_are_moved_to_generatio
     zero_3 = assign(grpo(), (0, 1), zero=3)
     lowered = lower(grpo(), zero_3, workload())
     assert lowered.tasks[_run("reference")].lanes == ("device0", "device1")
-    assert _slots(lowered)["run reference"] == 1
+    slots = _slots(lowered)
+    assert (slots["run reference"], slots["run old_logprobs"], slots["run generate"]) == (1, 1, 2)
+    # the actor's own assessment uses the trainer's shards; generation needs the whole model, on each device
+    (copy,) = lowered.copies
+    assert copy.stages == ("generate",)
+    assert slots[f"transfer {copy.name}"] == 2
 
 
 def test_a_split_moves_weights_once_a_replica_of_the_consumer() -> None:

@@ -31,10 +31,10 @@ class Construction:
 
     @property
     def shifts(self) -> Mapping[str, int]:
-        """0 for generation and what it needs; the rest works on the step before, where weights may be older."""
+        """0 for generation and what can go with it; the rest works on the step before, where weights may be older."""
         if not self.staleness:
             return {}
-        early = ancestors(self.graph, _generators(self.graph))
+        early = _with_generation(self.graph, self.placement)
         return {s.name: 0 if s.name in early else 1 for s in self.graph.stages}
 
 
@@ -72,6 +72,19 @@ def ancestors(graph: Graph, stages: frozenset[str]) -> frozenset[str]:
         if any(edge.delay == 0 and edge.dst in found for edge in graph.out_of(stage.name)):
             found.add(stage.name)
     return frozenset(found)
+
+
+def _with_generation(graph: Graph, placement: Placement) -> frozenset[str]:
+    """Generators, what they need, and what can follow them at once: assessment by frozen models on their devices."""
+    generators = _generators(graph)
+    devices = {placement.blocks[name] for name in generators}
+    early = set(ancestors(graph, generators))
+    for stage in graph.order():
+        follows = {edge.src for edge in graph.data_into(stage.name)} <= early
+        frozen = bool(stage.models) and all(graph.trainer(model) is None for model in stage.models)
+        if follows and frozen and placement.blocks[stage.name] in devices:
+            early.add(stage.name)
+    return frozenset(early)
 
 
 def _generators(graph: Graph) -> frozenset[str]:
