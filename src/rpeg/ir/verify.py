@@ -186,7 +186,7 @@ def freshness_fits_interruption(graph: Graph) -> Iterator[str]:
 
 
 def rare_stages_feed_none_within_a_step(graph: Graph) -> Iterator[str]:
-    every = {s.name: s.every for s in graph.stages}
+    every = {s.name: max(1, s.every) for s in graph.stages}  # below 1 is another rule's
     for edge in graph.edges:
         if edge.delay == 0 and every.get(edge.dst, 1) % every.get(edge.src, 1):
             yield f"edge {edge.name}: {edge.src} fires every {every[edge.src]} steps, {edge.dst} every {every[edge.dst]}"

@@ -74,6 +74,13 @@ def parallelism_fits_blocks(plan: Plan) -> Iterator[str]:
                 yield f"stage {a.stage}: {name} '{value}' is unknown. {nearest(value, known)}"
 
 
+def generators_hold_whole_models(plan: Plan) -> Iterator[str]:
+    for stage in plan.graph.stages:
+        p = plan.assignment(stage.name).parallelism
+        if stage.kind is Kind.GENERATE and p.dp > 1 and p.zero == 3:
+            yield f"stage {stage.name} has {p}: its replicas run apart, so each holds a whole model; give it zero 0"
+
+
 def batches_divide(plan: Plan) -> Iterator[str]:
     w = plan.workload
     samples = w.prompts * w.samples_per_prompt
@@ -159,6 +166,7 @@ STATIC_RULES: tuple[StaticRule, ...] = (
     blocks_exist,
     kinds_fit_blocks,
     parallelism_fits_blocks,
+    generators_hold_whole_models,
     batches_divide,
     parts_are_supported,
 )

@@ -1,7 +1,8 @@
 """Lane orders from shifts, by list scheduling.
 
 Orders are derived, not searched: within one period each lane runs next, of the items that are ready, the one with the
-longest tail of work behind it (upward rank). Ties break by name, so that the order depends on nothing else.
+longest tail of work behind it (upward rank). The tail reaches into the next period: of two trainers the one that
+generation waits for goes first. Ties break by name, so that the order depends on nothing else.
 """
 
 from __future__ import annotations
@@ -24,8 +25,16 @@ def list_order(
     durations_seconds: of each slot. offsets_seconds: of each (generator, base part), from start to the part's leaving.
     Raises PlanError naming the slots that wait for each other where the shifts leave a cycle.
     """
-    arcs = [a for a in lowered.arcs if a.src != a.dst and a.delay + shifts[a.dst] - shifts[a.src] == 0]
-    rank = _upward_rank(lowered, arcs, durations_seconds, offsets_seconds)
+    arcs, next_arcs = (
+        [a for a in lowered.arcs if a.src != a.dst and a.delay + shifts[a.dst] - shifts[a.src] == distance]
+        for distance in (0, 1)
+    )
+    alone = _upward_rank(lowered, arcs, durations_seconds, offsets_seconds, durations_seconds)
+    floor = dict(durations_seconds)
+    for arc in next_arcs:
+        tail = _after(arc, durations_seconds, offsets_seconds) + alone[arc.dst]
+        floor[arc.src] = max(floor[arc.src], tail)
+    rank = _upward_rank(lowered, arcs, durations_seconds, offsets_seconds, floor)
     sequence = _simulate(lowered, arcs, rank, durations_seconds, offsets_seconds)
     lanes: dict[str, list[Turn]] = {lane: [] for lane in sorted(lowered.lanes)}
     for slot in sequence:
@@ -40,9 +49,9 @@ def _after(arc: Arc, durations: Duration, offsets: Offset) -> float:
 
 
 def _upward_rank(
-    lowered: Lowered, arcs: list[Arc], durations: Duration, offsets: Offset
+    lowered: Lowered, arcs: list[Arc], durations: Duration, offsets: Offset, floor: Duration
 ) -> dict[Slot, float]:
-    """Longest time from a slot's start to the end of all that follows it in the period."""
+    """Longest time from a slot's start to the end of all that follows it over these arcs; at least its floor."""
     out: dict[Slot, list[Arc]] = {slot: [] for slot in lowered.tasks}
     waiting = dict.fromkeys(lowered.tasks, 0)
     for arc in arcs:
@@ -56,7 +65,7 @@ def _upward_rank(
     while ready:
         slot = ready.pop()
         tail = max((_after(a, durations, offsets) + rank[a.dst] for a in out[slot]), default=0.0)
-        rank[slot] = max(durations[slot], tail)
+        rank[slot] = max(floor[slot], tail)
         for arc in into[slot]:
             waiting[arc.src] -= 1
             if waiting[arc.src] == 0:
@@ -91,10 +100,13 @@ def _simulate(
                 heapq.heappush(events, (now + durations[slot], 0, "end", slot))
                 for i, arc in enumerate(out[slot]):
                     heapq.heappush(events, (now + _after(arc, durations, offsets), i + 1, "arc", slot))
-        now, index, what, slot = heapq.heappop(events)
-        if what == "end":
-            free.update(dict.fromkeys(lowered.tasks[slot].lanes, True))
-        else:
+        now = events[0][0]
+        # Everything that happens at one moment is known before the lanes choose.
+        while events and events[0][0] == now:
+            _, index, what, slot = heapq.heappop(events)
+            if what == "end":
+                free.update(dict.fromkeys(lowered.tasks[slot].lanes, True))
+                continue
             arc = out[slot][index - 1]
             waiting[arc.dst] -= 1
             if waiting[arc.dst] == 0:

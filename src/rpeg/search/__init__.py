@@ -1,1 +1,23 @@
-"""Finding a plan."""
+"""Finding good plans for a problem: `plan_job`."""
+
+from rpeg.search.constructions import Construction, build, constructions
+from rpeg.search.from_job import cluster_of, from_job, model_architecture, most_rows
+from rpeg.search.problem import Permissions, Problem
+from rpeg.search.rank import Candidate, Misfit, Ranked, devices_in_short, plan_job
+
+__all__ = [
+    "Candidate",
+    "Construction",
+    "Misfit",
+    "Permissions",
+    "Problem",
+    "Ranked",
+    "build",
+    "cluster_of",
+    "constructions",
+    "devices_in_short",
+    "from_job",
+    "model_architecture",
+    "most_rows",
+    "plan_job",
+]

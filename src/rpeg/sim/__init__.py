@@ -1,1 +1,48 @@
-"""The simulator: a virtual clock that drives the scheduler with costs."""
+"""The simulator, what it asks of a cost model, and what is read off its traces."""
+
+from rpeg.sim.costs import Batch, Completions, Costs
+from rpeg.sim.estimate import Estimate, estimate, stage_trees
+from rpeg.sim.facts import Facts
+from rpeg.sim.lengths import Draws
+from rpeg.sim.memory import DeviceMemory, device_memory, stages_in
+from rpeg.sim.order import expected, ordered, slot_shifts
+from rpeg.sim.simulate import simulate
+from rpeg.sim.stagecosts import Memo, StageCosts
+from rpeg.sim.step import (
+    Bound,
+    StepTime,
+    busy_seconds,
+    lane_bound,
+    occupancy,
+    stage_seconds,
+    step_seconds,
+    step_time,
+)
+
+__all__ = [
+    "Batch",
+    "Bound",
+    "Completions",
+    "Costs",
+    "DeviceMemory",
+    "Draws",
+    "Estimate",
+    "Facts",
+    "Memo",
+    "StageCosts",
+    "StepTime",
+    "busy_seconds",
+    "device_memory",
+    "estimate",
+    "expected",
+    "lane_bound",
+    "occupancy",
+    "ordered",
+    "simulate",
+    "slot_shifts",
+    "stage_seconds",
+    "stage_trees",
+    "stages_in",
+    "step_seconds",
+    "step_time",
+]

@@ -1,0 +1,137 @@
+"""Good plans by construction: placements × streaming × bounded asynchrony with its shifts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from rpeg.errors import GraphError
+from rpeg.ir import Graph, Kind
+from rpeg.plan import Plan, check
+from rpeg.search.placements import MOST_SLOTS, Placement, assignments, placements
+from rpeg.search.problem import Problem
+from rpeg.sim import Draws, Memo, StageCosts, ordered
+from rpeg.transforms import Transform
+from rpeg.transforms.asynchrony import BoundedAsynchrony
+from rpeg.transforms.streaming import Streaming
+
+# A generator's samples leave in so many parts, where parts can be worked on elsewhere meanwhile.
+PARTS = (2, 4, 8)
+
+
+@dataclass(frozen=True)
+class Construction:
+    """What a plan is built from. shifts: by stage."""
+
+    name: str
+    graph: Graph
+    placement: Placement
+    applied: tuple[Transform, ...] = ()
+    staleness: int = 0
+
+    @property
+    def shifts(self) -> Mapping[str, int]:
+        """0 for generation and what can go with it; the rest works on the step before, where weights may be older."""
+        if not self.staleness:
+            return {}
+        early = _with_generation(self.graph, self.placement)
+        return {s.name: 0 if s.name in early else 1 for s in self.graph.stages}
+
+
+def constructions(problem: Problem) -> Iterator[Construction]:
+    """All that are worth an estimate, simplest first; asynchronous ones only as far as the job permits."""
+    for placement in placements(problem):
+        for staleness in problem.permissions.choices:
+            apart = placement.generates_apart(problem.graph)
+            if staleness and not apart and problem.permissions.wished_staleness is None:
+                continue  # nothing could overlap
+            yield from _streamed(problem, _asynchronous(problem, placement, staleness), apart)
+
+
+def build(
+    problem: Problem,
+    construction: Construction,
+    memo: Memo | None = None,
+    draws: Draws | None = None,
+    *,
+    microbatch: int | None = None,
+    slots: int = MOST_SLOTS,
+) -> Plan:
+    """The plan, with derived lane orders, that passes `check`. Raises PlanError where it cannot be run."""
+    own = replace(problem, graph=construction.graph)
+    assigned = assignments(own, construction.placement, microbatch or problem.microbatch, slots)
+    applied = tuple(map(str, construction.applied))
+    bare = Plan(construction.graph, problem.cluster, problem.workload, assigned, (), applied)
+    return check(ordered(bare, construction.shifts, StageCosts(bare, problem.facts, memo), draws))
+
+
+def ancestors(graph: Graph, stages: frozenset[str]) -> frozenset[str]:
+    """These stages and all that they need within a step."""
+    found = set(stages)
+    for stage in reversed(graph.order()):
+        if any(edge.delay == 0 and edge.dst in found for edge in graph.out_of(stage.name)):
+            found.add(stage.name)
+    return frozenset(found)
+
+
+def _with_generation(graph: Graph, placement: Placement) -> frozenset[str]:
+    """Generators, what they need, and what can follow them at once: assessment by frozen models on their devices."""
+    generators = _generators(graph)
+    devices = {placement.blocks[name] for name in generators}
+    early = set(ancestors(graph, generators))
+    for stage in graph.order():
+        follows = {edge.src for edge in graph.data_into(stage.name)} <= early
+        frozen = bool(stage.models) and all(graph.trainer(model) is None for model in stage.models)
+        if follows and frozen and placement.blocks[stage.name] in devices:
+            early.add(stage.name)
+    return frozenset(early)
+
+
+def _generators(graph: Graph) -> frozenset[str]:
+    return frozenset(s.name for s in graph.stages if s.kind is Kind.GENERATE) - graph.observers()
+
+
+def _asynchronous(problem: Problem, placement: Placement, staleness: int) -> Construction:
+    construction = Construction(placement.name, problem.graph, placement)
+    if not staleness:
+        return construction
+    for stage in sorted(_generators(problem.graph)):
+        transform = BoundedAsynchrony(stage, staleness, problem.permissions.freshness)
+        construction = _apply(construction, transform, f"staleness {staleness}")
+    return replace(construction, staleness=staleness)
+
+
+def _streamed(problem: Problem, construction: Construction, apart: bool) -> Iterator[Construction]:
+    yield construction
+    for parts in PARTS if apart else PARTS[:1]:
+        transform = _stream(problem, construction.placement, parts)
+        if transform is None:
+            continue
+        try:
+            yield _apply(construction, transform, f"streamed by {transform.chunk} {transform.unit}s")
+        except GraphError:
+            continue  # no stage can work on parts
+
+
+def _stream(problem: Problem, placement: Placement, parts: int) -> Streaming | None:
+    """Parts of whole groups where group statistics can then stream too, of samples else; None for too few samples."""
+    w = problem.workload
+    generator = min(_generators(problem.graph))
+    prompts = w.prompts // len(placement.blocks[generator])
+    if _has_group_scope(problem.graph):
+        return Streaming(prompts // parts, "group") if prompts >= parts else None
+    samples = prompts * w.samples_per_prompt
+    return Streaming(samples // parts, "sample") if samples >= parts else None
+
+
+def _has_group_scope(graph: Graph) -> bool:
+    return any(op.scope.name == "GROUP" for s in graph.stages if s.kind is not Kind.TRAIN for op in s.ops)
+
+
+def _apply(construction: Construction, transform: Transform, words: str) -> Construction:
+    return replace(
+        construction,
+        name=f"{construction.name}, {words}",
+        graph=transform.apply(construction.graph),
+        applied=(*construction.applied, transform),
+    )

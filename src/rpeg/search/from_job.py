@@ -1,0 +1,106 @@
+"""From a job file to a `Problem`."""
+
+from __future__ import annotations
+
+from rpeg import architecture
+from rpeg.algorithms.pieces import with_evaluation
+from rpeg.architecture import Architecture
+from rpeg.cluster import Cluster, local
+from rpeg.cost import Calibration
+from rpeg.job import Job
+from rpeg.job.records import read_records
+from rpeg.search.problem import Permissions, Problem
+from rpeg.sim import Facts
+from rpeg.workload import Lengths, Workload, constant, lognormal, observed
+
+# Tokenisers of at most so many tokens work on bytes; others average about 4 bytes of English text a token.
+_BYTE_LEVEL_VOCABULARY = 512
+_BYTES_PER_TOKEN = 4
+
+
+def from_job(job: Job, memory_bytes: int, calibration: Calibration | None = None) -> Problem:
+    """What a job asks to be planned. memory_bytes: of the machine that the job's devices share.
+
+    Raises InputError where a model or the data cannot be read. Loads neither weights nor tokenizer.
+    """
+    graph = job.algorithm.graph()
+    if job.evaluation.every:
+        graph = with_evaluation(graph, job.evaluation.every)
+    architectures = {model.name: model_architecture(job, model.name) for model in graph.models}
+    prompts, prompt_source = _prompt_lengths(job, architectures["actor"])
+    responses, response_source = _response_lengths(job)
+    workload = Workload(
+        job.batch.prompts,
+        job.batch.samples_per_prompt,
+        prompts,
+        responses,
+        job.batch.minibatches,
+        job.batch.epochs,
+    )
+    facts = Facts(
+        architectures, job.dtype, job.evaluation.prompts if job.evaluation.every else 0, calibration
+    )
+    permissions = Permissions(job.allow.staleness, job.plan.staleness, job.plan.freshness or "exact")
+    assumptions = tuple(filter(None, (prompt_source, response_source, _calibration_source(calibration))))
+    return Problem(
+        graph,
+        cluster_of(job, memory_bytes),
+        workload,
+        facts,
+        job.batch.microbatch,
+        permissions,
+        assumptions,
+    )
+
+
+def cluster_of(job: Job, memory_bytes: int) -> Cluster:
+    """The devices that a job asks for: processes on one machine."""
+    return local(job.devices, memory_bytes)
+
+
+def model_architecture(job: Job, role: str) -> Architecture:
+    """The shape of the model that a role starts from."""
+    source = job.models.source(role)
+    return architecture.from_config(source.config(), source.label)
+
+
+def most_rows(job: Job) -> int:
+    """The most samples that any device works on at once: what a calibration must reach."""
+    return min(job.batch.samples, MOST_SLOTS)
+
+
+MOST_SLOTS = 256
+
+
+def _prompt_lengths(job: Job, actor: Architecture) -> tuple[Lengths, str]:
+    records = read_records(job.data.train, job.data.prompt, job.data.answer)
+    sizes = [len(record.prompt.encode()) for record in records]
+    if actor.vocabulary > _BYTE_LEVEL_VOCABULARY:
+        note = f"prompts: {_BYTES_PER_TOKEN} bytes a token (the tokenizer was not loaded)"
+        sizes = [-(-size // _BYTES_PER_TOKEN) for size in sizes]
+    else:
+        note = ""
+    kept = [max(1, size) for size in sizes if size <= job.lengths.max_prompt]
+    return (observed(kept) if kept else constant(job.lengths.max_prompt)), note
+
+
+def _response_lengths(job: Job) -> tuple[Lengths, str]:
+    longest, expected = job.lengths.max_response, job.lengths.expected_response
+    if expected is not None and expected.mean < expected.p95 <= longest:
+        return lognormal(expected.mean, longest, p95=expected.p95), ""
+    if expected is not None and expected.mean < longest:
+        return lognormal(expected.mean, longest), f"responses: lognormal of mean {expected.mean:g} tokens"
+    if longest < 4 or expected is not None:
+        return constant(longest), ""
+    mean = longest / 2
+    note = (
+        f"responses: lognormal of mean {mean:g} tokens, half of max_response; say better with "
+        "lengths.expected_response"
+    )
+    return lognormal(mean, longest), note
+
+
+def _calibration_source(calibration: Calibration | None) -> str:
+    if calibration is not None:
+        return ""
+    return "times: rooflines of advertised peaks, nothing was measured (rpeg calibrate)"

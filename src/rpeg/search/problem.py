@@ -1,0 +1,47 @@
+"""`Problem`: everything that a search is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rpeg.cluster import Cluster
+from rpeg.ir import Graph
+from rpeg.sim import Facts
+from rpeg.workload import Workload
+
+
+@dataclass(frozen=True)
+class Permissions:
+    """What a plan may and must change of what is learned.
+
+    staleness: versions that a trained token may be behind, at most. wished_staleness: exactly that (None: any
+    permitted). freshness: of asynchronous weights edges.
+    """
+
+    staleness: int = 0
+    wished_staleness: int | None = None
+    freshness: str = "exact"
+
+    @property
+    def choices(self) -> tuple[int, ...]:
+        """The staleness values that a plan may have."""
+        if self.wished_staleness is not None:
+            return (self.wished_staleness,)
+        return tuple(range(self.staleness + 1))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A graph to run on a cluster for a workload, and what its costs rest on.
+
+    microbatch: most samples in one forward and backward pass of a device. assumptions: sentences for the report, each
+    about something that nobody measured or said.
+    """
+
+    graph: Graph
+    cluster: Cluster
+    workload: Workload
+    facts: Facts
+    microbatch: int = 64
+    permissions: Permissions = Permissions()
+    assumptions: tuple[str, ...] = ()

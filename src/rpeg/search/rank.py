@@ -1,0 +1,174 @@
+"""`plan_job`: every construction estimated and ranked; the search for better ones joins behind the same call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from rpeg.cluster import local
+from rpeg.errors import InfeasibleError, PlanError
+from rpeg.plan import Devices, Plan, device_lane
+from rpeg.search.constructions import Construction, build, constructions
+from rpeg.search.placements import MOST_SLOTS
+from rpeg.search.problem import Problem
+from rpeg.sim import DeviceMemory, Draws, Estimate, Memo, estimate, stages_in
+from rpeg.transforms import Changes
+from rpeg.units import GIB
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A plan that fits, and what it is estimated to take. changes: of what is learned, as the transforms say."""
+
+    name: str
+    plan: Plan
+    estimate: Estimate
+    changes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """A construction that cannot be had. short_bytes: what is missing on its tightest device; 0 for another reason."""
+
+    name: str
+    reason: str
+    short_bytes: float = 0.0
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What plans of one problem share: answers of the cost model and drawn lengths."""
+
+    memo: Memo
+    draws: Draws
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """Candidates by mean step time, the fastest first, and what was left out."""
+
+    candidates: tuple[Candidate, ...]
+    misfits: tuple[Misfit, ...]
+
+    @property
+    def best(self) -> Candidate:
+        return self.candidates[0]
+
+
+# Steps after the fill over which all are estimated, and then the leading ones once more.
+SCREENING_STEPS, FINAL_STEPS, FINALISTS = 4, 12, 6
+
+
+def plan_job(problem: Problem, *, seed: int = 0) -> Ranked:
+    """The good constructions for a problem, ranked. The same for the same arguments.
+
+    All over a few drawn steps; the leading ones over more. Those are ahead of the rest in the answer.
+    Raises InfeasibleError where none fits: the stage, the phase, how many GiB are missing, and the smallest change
+    among those tried that would fit.
+    """
+    known = _Known({}, Draws(problem.workload, seed))
+    found = [_evaluate(problem, c, known, SCREENING_STEPS) for c in constructions(problem)]
+    candidates = sorted((c for c in found if isinstance(c, Candidate)), key=_rank)
+    misfits = tuple(m for m in found if isinstance(m, Misfit))
+    if not candidates:
+        raise InfeasibleError(_infeasible(problem, misfits, seed))
+    finals = sorted((_again(problem, c, known) for c in candidates[:FINALISTS]), key=_rank)
+    return Ranked((*finals, *candidates[FINALISTS:]), misfits)
+
+
+def _rank(candidate: Candidate) -> tuple[float, int, str]:
+    """Faster, then simpler ones first."""
+    return candidate.estimate.step.mean_seconds, len(candidate.plan.applied), candidate.name
+
+
+def _again(problem: Problem, candidate: Candidate, known: _Known) -> Candidate:
+    """Estimated over more steps."""
+    longer = estimate(candidate.plan, problem.facts, steps=FINAL_STEPS, memo=known.memo, draws=known.draws)
+    return replace(candidate, estimate=longer)
+
+
+def _evaluate(problem: Problem, construction: Construction, known: _Known, steps: int) -> Candidate | Misfit:
+    """With the largest micro-batches and most responses held at once that fit."""
+    shortest: Misfit | None = None
+    for microbatch, slots in _sizes(problem):
+        try:
+            plan = build(problem, construction, known.memo, known.draws, microbatch=microbatch, slots=slots)
+        except PlanError as error:
+            return Misfit(construction.name, " ".join(str(error).split("\n")[-1].split()))
+        found = estimate(plan, problem.facts, steps=steps, memo=known.memo, draws=known.draws)
+        if found.fits:
+            changes = tuple(str(t) for t in construction.applied if t.changes is not Changes.SCHEDULE)
+            return Candidate(construction.name, plan, found, changes)
+        shortest = _misfit(construction.name, plan, found.tightest)
+    assert shortest is not None
+    return shortest
+
+
+def _sizes(problem: Problem) -> Iterator[tuple[int, int]]:
+    """(micro-batch, slots), halved together down to 1."""
+    microbatch, slots = problem.microbatch, min(MOST_SLOTS, problem.workload.samples)
+    while True:
+        yield microbatch, slots
+        if microbatch == slots == 1:
+            return
+        microbatch, slots = max(1, microbatch // 2), max(1, slots // 2)
+
+
+def _misfit(name: str, plan: Plan, tightest: DeviceMemory) -> Misfit:
+    phase = tightest.peak.phase
+    stages = stages_in(plan, device_lane(tightest.device), phase)
+    gib = tightest.short_bytes / GIB
+    return Misfit(
+        name,
+        f"device {tightest.device} lacks {gib:.2f} GiB in phase {phase} of {', '.join(stages)} "
+        f"({tightest.peak.bytes / GIB:.2f} needed, {tightest.capacity_bytes / GIB:.2f} there), even with "
+        f"micro-batches of 1",
+        tightest.short_bytes,
+    )
+
+
+def _infeasible(problem: Problem, misfits: tuple[Misfit, ...], seed: int) -> str:
+    short = [m for m in misfits if m.short_bytes]
+    if not short:
+        reasons = "".join(f"\n  {m.name}: {m.reason}" for m in misfits)
+        return f"no plan for {problem.graph.name} can run on {problem.cluster.name}:{reasons}"
+    nearest = min(short, key=lambda m: m.short_bytes)
+    return (
+        f"no plan for {problem.graph.name} fits on {problem.cluster.name}. The nearest, {nearest.name}: "
+        f"{nearest.reason}. {_way_out(problem, seed)}"
+    )
+
+
+def _way_out(problem: Problem, seed: int) -> str:
+    """The smallest change among those tried that would fit: more devices of the same size, then larger ones."""
+    for times in (2, 4, 8):
+        count = times * len(problem.cluster)
+        if _fits_somewhere(_grown(problem, count, 1.0), seed):
+            return f"It would fit on {count} such devices."
+    for factor in (1.5, 2.0, 4.0, 8.0, 16.0):
+        if _fits_somewhere(_grown(problem, len(problem.cluster), factor), seed):
+            gib = factor * problem.cluster.device(0).kind.memory_bytes / GIB
+            return f"It would fit on devices of {gib:.1f} GiB each."
+    return "Neither 8 times as many devices nor 16 times as much memory would be enough: take smaller models or lengths."
+
+
+def _grown(problem: Problem, devices: int, memory: float) -> Problem:
+    """The same problem on so many devices of `memory` times the size."""
+    each = int(problem.cluster.device(0).kind.memory_bytes * memory)
+    return replace(problem, cluster=local(devices, each * devices))
+
+
+def _fits_somewhere(problem: Problem, seed: int) -> bool:
+    known = _Known({}, Draws(problem.workload, seed))
+    plain = (c for c in constructions(problem) if not c.applied)
+    return any(isinstance(_evaluate(problem, c, known, 1), Candidate) for c in plain)
+
+
+def devices_in_short(plan: Plan) -> tuple[tuple[str, str], ...]:
+    """(devices, stages on them) of a plan, for tables."""
+    found: dict[str, list[str]] = {}
+    for stage in plan.graph.stages:
+        block = plan.assignment(stage.name).block
+        if isinstance(block, Devices):
+            found.setdefault(str(block).removeprefix("devices "), []).append(stage.name)
+    return tuple((devices, ", ".join(stages)) for devices, stages in sorted(found.items()))

@@ -1,0 +1,62 @@
+"""What the simulator asks: how long an item takes, for the samples that it gets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rpeg.plan import Item
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Samples by id, with the tokens of their prompt and response. All three of one length, in the same order."""
+
+    ids: tuple[int, ...] = ()
+    prompt_lengths: tuple[int, ...] = ()
+    response_lengths: tuple[int, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of prompts and responses together."""
+        return sum(self.prompt_lengths) + sum(self.response_lengths)
+
+    def take(self, positions: Sequence[int]) -> Batch:
+        """The samples at these positions, in this order."""
+        return Batch(
+            tuple(self.ids[i] for i in positions),
+            tuple(self.prompt_lengths[i] for i in positions),
+            tuple(self.response_lengths[i] for i in positions),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Completions:
+    """A generator's run: its seconds, and the offset at which each sample of its batch is complete.
+
+    offset_seconds: from the start, in the batch's order, none beyond `seconds`.
+    """
+
+    seconds: float
+    offset_seconds: tuple[float, ...]
+
+
+class Costs(Protocol):
+    """The seconds of items. Pure: the same question has the same answer.
+
+    An observer (evaluation) gets an empty batch: it answers prompts of its own, which whoever implements this knows.
+    """
+
+    @property
+    def dispatch_seconds(self) -> float:
+        """From a command of the driver to the start of its work on a worker."""
+
+    def duration_seconds(self, item: Item, batch: Batch) -> float:
+        """Of any item but a generator's. A gang gets the whole batch, a replica its share."""
+
+    def generation(self, item: Item, batch: Batch) -> Completions:
+        """Of a generator's item."""
+
+    def memory_bytes(self, item: Item, lane: str) -> int:
+        """The most that the lane's process holds while it runs the item; 0 where unknown."""

@@ -1,0 +1,23 @@
+"""What the costs of a plan rest on beside the plan itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rpeg.architecture import Architecture
+from rpeg.cost import Calibration
+
+
+@dataclass(frozen=True)
+class Facts:
+    """architectures: of each model of the graph, by its name. dtype: of parameters and activations.
+
+    evaluation_prompts: held-out prompts that an evaluation answers, one response each.
+    calibration: measured tables; None leans on rooflines, and every estimate says so.
+    """
+
+    architectures: Mapping[str, Architecture]
+    dtype: str = "float32"
+    evaluation_prompts: int = 0
+    calibration: Calibration | None = field(default=None)

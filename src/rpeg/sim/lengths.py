@@ -1,0 +1,57 @@
+"""The lengths of the samples of a simulated run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from operator import itemgetter
+
+from rpeg.sim.costs import Batch
+from rpeg.workload import Workload
+
+_Drawn = tuple[list[int], list[int]]
+
+
+class Draws:
+    """Prompt and response lengths by sample id, drawn from (seed, step).
+
+    What was drawn and asked is kept for `keep` steps, so that plans of one workload may share it.
+    """
+
+    def __init__(self, workload: Workload, seed: int, keep: int = 16) -> None:
+        self._workload, self._seed, self._keep = workload, seed, keep
+        self._steps: dict[int, _Drawn] = {}
+        self._batches: dict[int, dict[tuple[int, ...], Batch]] = {}
+
+    def batch(self, ids: Iterable[int]) -> Batch:
+        """The samples of these ids, all of one step, with their lengths."""
+        samples = tuple(ids)
+        if not samples:
+            return Batch()
+        step = samples[0] // self._workload.samples
+        known = self._batches.setdefault(step, {})
+        if samples not in known:
+            known[samples] = self._batch(samples, step)
+        return known[samples]
+
+    def whole(self, step: int) -> Batch:
+        """All samples of a step."""
+        first = step * self._workload.samples
+        return self.batch(range(first, first + self._workload.samples))
+
+    def _batch(self, samples: tuple[int, ...], step: int) -> Batch:
+        prompts, responses = self._lengths(step)
+        first = step * self._workload.samples
+        if len(samples) == 1:
+            i = samples[0] - first
+            return Batch(samples, (prompts[i],), (responses[i],))
+        pick = itemgetter(*(i - first for i in samples))
+        return Batch(samples, pick(prompts), pick(responses))
+
+    def _lengths(self, step: int) -> _Drawn:
+        if step not in self._steps:
+            for old in [s for s in self._steps if s <= step - self._keep]:
+                del self._steps[old]
+                self._batches.pop(old, None)
+            prompts, responses = self._workload.draw(self._seed, step)
+            self._steps[step] = (prompts.tolist(), responses.tolist())
+        return self._steps[step]

@@ -1,0 +1,65 @@
+"""Which samples each item of one drawn step works on, where nothing delays it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rpeg.ir import Kind
+from rpeg.plan import ItemKind, Lowered, Plan, Slot, Task, prompts_of_replica
+from rpeg.schedule import share
+from rpeg.sim.costs import Batch, Completions, Costs
+from rpeg.sim.lengths import Draws
+from rpeg.sim.stream import departures
+
+
+@dataclass
+class OneStep:
+    """Of every slot its batch; of generators their completions and when each base part leaves, from their start."""
+
+    batches: dict[Slot, Batch] = field(default_factory=dict)
+    completions: dict[Slot, Completions] = field(default_factory=dict)
+    offset_seconds: dict[tuple[Slot, int], float] = field(default_factory=dict)
+
+
+def one_step(plan: Plan, lowered: Lowered, costs: Costs, draws: Draws, step: int) -> OneStep:
+    """The batches of a step's items. The order of lanes plays no part; the plan need not have one."""
+    found = OneStep()
+    members: dict[int, tuple[int, ...]] = {}
+    for slot, task in lowered.tasks.items():
+        if not _generates(plan, slot):
+            continue
+        batch = draws.batch(_prompted(plan, task, step))
+        done = costs.generation(slot.at(step), batch)
+        found.batches[slot], found.completions[slot] = batch, done
+        bases = [lowered.parts[part] for part in task.covers]
+        left = departures(plan, slot.name, bases, batch, done)
+        for part, (offset, positions) in zip(task.covers, left, strict=True):
+            found.offset_seconds[slot, part] = offset
+            members[part] = batch.take(positions).ids
+    for slot, task in lowered.tasks.items():
+        if slot not in found.batches:
+            ids = [i for part in task.covers for i in members[part]]
+            found.batches[slot] = _share(draws.batch(ids), task)
+    return found
+
+
+def _generates(plan: Plan, slot: Slot) -> bool:
+    return slot.kind is ItemKind.RUN and plan.graph.stage(slot.name).kind is Kind.GENERATE
+
+
+def _prompted(plan: Plan, task: Task, step: int) -> range:
+    """Ids of the samples that a generator's replica answers; none for an observer."""
+    if not task.covers:
+        return range(0)
+    w = plan.workload
+    prompts = prompts_of_replica(w.prompts, *task.share)
+    first = step * w.samples
+    return range(first + prompts.start * w.samples_per_prompt, first + prompts.stop * w.samples_per_prompt)
+
+
+def _share(batch: Batch, task: Task) -> Batch:
+    which, shares = task.share
+    if shares == 1:
+        return batch
+    position = {sample_id: i for i, sample_id in enumerate(batch.ids)}
+    return batch.take([position[i] for i in share(batch.ids, batch.response_lengths, shares)[which]])

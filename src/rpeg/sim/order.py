@@ -1,0 +1,56 @@
+"""Lane orders from what items are expected to take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from rpeg.plan import ItemKind, Lowered, Plan, Slot, lower
+from rpeg.schedule import list_order
+from rpeg.sim.costs import Costs
+from rpeg.sim.lengths import Draws
+from rpeg.sim.onestep import OneStep, one_step
+
+DRAWS = 3
+
+
+def ordered(plan: Plan, shifts: Mapping[str, int], costs: Costs, draws: Draws | None = None) -> Plan:
+    """The plan with lane orders derived for these shifts, by stage (0 where none is given).
+
+    Transfers take the least shift of the stages that read their copy. Raises PlanError where the shifts leave a cycle.
+    """
+    lowered = lower(plan.graph, plan.assignments, plan.workload)
+    durations, offsets = expected(plan, lowered, costs, draws or Draws(plan.workload, 0))
+    return replace(plan, order=list_order(lowered, slot_shifts(lowered, shifts), durations, offsets))
+
+
+def slot_shifts(lowered: Lowered, shifts: Mapping[str, int]) -> dict[Slot, int]:
+    """The shift of every slot, from those of stages."""
+    copies = {copy.name: min(shifts.get(stage, 0) for stage in copy.stages) for copy in lowered.copies}
+    return {
+        slot: copies[slot.name] if slot.kind is ItemKind.TRANSFER else shifts.get(slot.name, 0)
+        for slot in lowered.tasks
+    }
+
+
+def expected(
+    plan: Plan, lowered: Lowered, costs: Costs, draws: Draws
+) -> tuple[dict[Slot, float], dict[tuple[Slot, int], float]]:
+    """(seconds of each slot, offset of each generator's base parts), as means over a few drawn steps."""
+    steps = [one_step(plan, lowered, costs, draws, step) for step in range(DRAWS)]
+    overhead = costs.dispatch_seconds
+    durations = {
+        slot: overhead + sum(_seconds(slot, found, costs, step) for step, found in enumerate(steps)) / DRAWS
+        for slot in lowered.tasks
+    }
+    offsets = {
+        key: overhead + sum(found.offset_seconds[key] for found in steps) / DRAWS
+        for key in steps[0].offset_seconds
+    }
+    return durations, offsets
+
+
+def _seconds(slot: Slot, found: OneStep, costs: Costs, step: int) -> float:
+    if slot in found.completions:
+        return found.completions[slot].seconds
+    return costs.duration_seconds(slot.at(step), found.batches[slot])

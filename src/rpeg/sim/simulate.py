@@ -1,0 +1,156 @@
+"""The simulator: a heap of timed events that drives the scheduler which also drives real runs."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+from rpeg.errors import RunError
+from rpeg.ir import Kind
+from rpeg.plan import Item, ItemKind, Plan, Task
+from rpeg.schedule import Command, Event, Finished, Launch, Produced, Scheduler, SyncWeights, share
+from rpeg.sim.costs import Batch, Costs
+from rpeg.sim.lengths import Draws
+from rpeg.sim.stream import departures
+from rpeg.trace import Entry, Span, Trace, What
+
+
+def simulate(
+    plan: Plan,
+    costs: Costs,
+    steps: int,
+    seed: int = 0,
+    first_step: int = 0,
+    draws: Draws | None = None,
+) -> Trace:
+    """Steps first_step … steps - 1 of a plan on a virtual clock that starts at 0.
+
+    A function of its arguments alone. Lengths of step t are `workload.draw(seed, t)`. A span's worker is its lane.
+    draws: those of this workload and seed, where they are kept already. Raises RunError where nothing runs and items
+    wait, naming who waits for whom (no plan that passes `check` does).
+    """
+    return _Simulation(plan, costs, steps, first_step, draws or Draws(plan.workload, seed)).run()
+
+
+class _Simulation:
+    """One run: the clock, the events to come and the trace so far."""
+
+    def __init__(self, plan: Plan, costs: Costs, steps: int, first_step: int, draws: Draws) -> None:
+        self._plan, self._costs = plan, costs
+        self._steps, self._first_step = steps, first_step
+        self._scheduler = Scheduler(plan, steps, first_step)
+        self._draws = draws
+        self._events: list[tuple[float, int, Event]] = []
+        self._pushed = 0
+        self._entries: list[Entry] = []
+        self._spans: list[Span] = []
+
+    def run(self) -> Trace:
+        self._carry_out(0.0, self._scheduler.start())
+        while self._events:
+            now, _, event = heapq.heappop(self._events)
+            self._entries.append(_heard(len(self._entries), now, event))
+            self._carry_out(now, self._scheduler.on(event))
+        if not self._scheduler.done:
+            waits = "; ".join(f"{item} waits for {what}" for item, what in self._scheduler.waiting())
+            raise RunError(f"the simulation of {self._plan.graph.name} stands still: {waits}")
+        spans = tuple(sorted(self._spans, key=lambda span: (span.lane, span.start_seconds, span.launch)))
+        return Trace(
+            self._plan, "simulated", self._steps, self._first_step, tuple(self._entries), spans, complete=True
+        )
+
+    def _carry_out(self, now: float, commands: Iterable[Command]) -> None:
+        for command in commands:
+            if not isinstance(command, (Launch, SyncWeights)):
+                continue
+            seq = len(self._entries)
+            self._entries.append(_said(seq, now, command))
+            start = now + self._costs.dispatch_seconds
+            end = self._run(command, start)
+            self._spans += self._spans_of(command, seq, start, end)
+
+    def _run(self, command: Launch | SyncWeights, start: float) -> float:
+        """Schedules an item's events; returns when it ends."""
+        item = command.item
+        if isinstance(command, SyncWeights) or self._kind(item) is not Kind.GENERATE:
+            end = start + self._costs.duration_seconds(item, self._batch(command))
+        else:
+            end = start + self._generate(item, self._scheduler.lowered.tasks[item.slot], command, start)
+        self._push(end, Finished(item))
+        return end
+
+    def _generate(self, item: Item, task: Task, launch: Launch, start: float) -> float:
+        batch = self._batch(launch)
+        done = self._costs.generation(item, batch)
+        bases = [self._scheduler.lowered.parts[part] for part in task.covers]
+        left = departures(self._plan, item.name, bases, batch, done)
+        for part, (offset, positions) in zip(task.covers, left, strict=True):
+            members = batch.take(positions)
+            self._push(start + offset, Produced(item, part, members.ids, members.response_lengths))
+        return done.seconds
+
+    def _batch(self, command: Launch | SyncWeights) -> Batch:
+        return self._draws.batch(command.ids) if isinstance(command, Launch) else Batch()
+
+    def _push(self, seconds: float, event: Event) -> None:
+        heapq.heappush(self._events, (seconds, self._pushed, event))
+        self._pushed += 1
+
+    def _kind(self, item: Item) -> Kind | None:
+        return self._plan.graph.stage(item.name).kind if item.kind is ItemKind.RUN else None
+
+    def _spans_of(self, command: Launch | SyncWeights, seq: int, start: float, end: float) -> list[Span]:
+        item = command.item
+        reads, makes = self._versions(command)
+        digests = {f"{m}@{v}": f"sim:{m}@{v}" for m, v in [*reads.items(), *makes.items()]}
+        batch = self._batch(command)
+        ids = _by_lane(batch, len(command.lanes))
+        prompts = 0 if self._kind(item) is Kind.GENERATE else 1
+        spans = []
+        for lane, own in zip(command.lanes, ids, strict=True):
+            tokens = prompts * sum(own.prompt_lengths) + sum(own.response_lengths)
+            memory = self._costs.memory_bytes(item, lane)
+            spans.append(
+                Span(lane, lane, item, seq, start, end, reads, makes, digests, own.ids, tokens, memory)
+            )
+        return spans
+
+    def _versions(self, command: Launch | SyncWeights) -> tuple[dict[str, int], dict[str, int]]:
+        """Versions that an item reads and makes."""
+        if isinstance(command, SyncWeights):
+            return {command.model: command.version}, {}
+        reads = dict(command.versions)
+        if self._kind(command.item) is not Kind.TRAIN:
+            return reads, {}
+        return reads, dict.fromkeys(reads, command.item.step + 1)
+
+
+def _by_lane(batch: Batch, lanes: int) -> list[Batch]:
+    """The samples of each rank of a gang."""
+    position = {sample_id: i for i, sample_id in enumerate(batch.ids)}
+    if lanes == 1:
+        return [batch]
+    shares = share(batch.ids, batch.response_lengths, lanes)
+    return [batch.take([position[i] for i in ids]) for ids in shares]
+
+
+def _said(seq: int, now: float, command: Launch | SyncWeights) -> Entry:
+    if isinstance(command, SyncWeights):
+        versions = {command.model: command.version}
+        return Entry(seq, now, What.SYNC, command.item, command.lanes, versions=versions)
+    return Entry(
+        seq,
+        now,
+        What.LAUNCH,
+        command.item,
+        command.lanes,
+        parts=command.parts,
+        ids=command.ids,
+        versions=dict(command.versions),
+    )
+
+
+def _heard(seq: int, now: float, event: Event) -> Entry:
+    if isinstance(event, Produced):
+        return Entry(seq, now, What.PRODUCED, event.item, part=event.part, ids=event.ids)
+    return Entry(seq, now, What.FINISHED, event.item)

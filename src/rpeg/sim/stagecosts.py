@@ -1,0 +1,218 @@
+"""`StageCosts`: the seconds of a plan's items from the cost model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from rpeg import cost
+from rpeg.cost import Cost, Timing
+from rpeg.ir import Kind, Stage
+from rpeg.plan import Assignment, Copy, Devices, Item, ItemKind, Lowered, Plan, lower
+from rpeg.schedule import share
+from rpeg.sim.costs import Batch, Completions
+from rpeg.sim.facts import Facts
+from rpeg.sim.memory import lane_memory, of_item
+
+Ints = npt.NDArray[np.int64]
+Memo = dict[object, tuple[Cost, tuple[float, ...]]]
+
+# Bytes of what travels with a response token: a token and a log-probability or another column, and its version.
+_COLUMN_BYTES = 8
+
+
+class StageCosts:
+    """Implements `sim.Costs` for one plan.
+
+    memo: answers by question; plans of one problem may share it, as a question holds all that its answer rests on.
+    """
+
+    def __init__(self, plan: Plan, facts: Facts, memo: Memo | None = None) -> None:
+        self._plan, self._facts = plan, facts
+        self._memo: Memo = {} if memo is None else memo
+        self._lowered: Lowered = lower(plan.graph, plan.assignments, plan.workload)
+        self._copies = {copy.name: copy for copy in self._lowered.copies}
+        self._memory = lane_memory(plan, self._lowered, facts)
+
+    @cached_property
+    def dispatch_seconds(self) -> float:
+        """One call through the runtime."""
+        return cost.call(self._host_timing).seconds
+
+    def duration_seconds(self, item: Item, batch: Batch) -> float:
+        return self.tree(item, batch).seconds
+
+    def generation(self, item: Item, batch: Batch) -> Completions:
+        tree, offsets = self._answer(item, batch)
+        return Completions(tree.seconds, offsets[: len(batch.ids)])
+
+    def memory_bytes(self, item: Item, lane: str) -> int:
+        return int(of_item(self._plan, item, self._memory.get(lane, ())))
+
+    def tree(self, item: Item, batch: Batch) -> Cost:
+        """The cost of an item on these samples, as a tree that prints."""
+        return self._answer(item, batch)[0]
+
+    def _answer(self, item: Item, batch: Batch) -> tuple[Cost, tuple[float, ...]]:
+        if item.kind is ItemKind.TRANSFER:
+            copy = self._copies[item.name]
+            return self._remember(("transfer", copy), lambda: (self._transfer(copy), ()))
+        stage, assignment = self._plan.graph.stage(item.name), self._plan.assignment(item.name)
+        question = (stage, assignment, item.replica if stage.kind is Kind.GENERATE else 0)
+        lengths = (batch.prompt_lengths, batch.response_lengths)
+        return self._remember((question, lengths), lambda: self._stage(stage, assignment, item, batch))
+
+    def _remember(
+        self, question: object, answer: Callable[[], tuple[Cost, tuple[float, ...]]]
+    ) -> tuple[Cost, tuple[float, ...]]:
+        if question not in self._memo:
+            self._memo[question] = answer()
+        return self._memo[question]
+
+    def _stage(
+        self, stage: Stage, assignment: Assignment, item: Item, batch: Batch
+    ) -> tuple[Cost, tuple[float, ...]]:
+        if stage.kind is Kind.GENERATE and not self._plan.graph.out_of(stage.name):
+            return self._evaluation(stage, assignment, item), ()
+        if stage.kind is Kind.GENERATE:
+            return self._generate(stage, assignment, batch)
+        work = {Kind.INFERENCE: self._infer, Kind.TRAIN: self._train}.get(stage.kind, self._host)
+        return cost.sequence(stage.name, [self._inputs(stage, batch), *work(stage, assignment, batch)]), ()
+
+    def _generate(self, stage: Stage, assignment: Assignment, batch: Batch) -> tuple[Cost, tuple[float, ...]]:
+        found = cost.generate(
+            self._facts.architectures[stage.models[0]],
+            *_arrays(batch),
+            samples_per_prompt=self._plan.workload.samples_per_prompt,
+            slots=assignment.microbatch,
+            timing=self._timing(assignment),
+        )
+        last = float(found.offsets.max(initial=0.0))
+        done = max(found.cost.seconds, last)
+        return cost.sequence(stage.name, [found.cost]), tuple(min(float(o), done) for o in found.offsets)
+
+    def _evaluation(self, stage: Stage, assignment: Assignment, item: Item) -> Cost:
+        """Greedy answers to this replica's share of the held-out prompts, and their scores."""
+        replicas = assignment.replicas(stage.kind)
+        count = len(range(item.replica, self._facts.evaluation_prompts, replicas))
+        quantiles = (np.arange(count) + 0.5) / max(1, count)
+        w, timing = self._plan.workload, self._timing(assignment)
+        found = cost.generate(
+            self._facts.architectures[stage.models[0]],
+            w.prompt_lengths.quantiles(quantiles),
+            w.response_lengths.quantiles(quantiles),
+            samples_per_prompt=1,
+            slots=assignment.microbatch,
+            timing=timing,
+        )
+        return cost.sequence(stage.name, [found.cost, cost.reward(count, timing)])
+
+    def _infer(self, stage: Stage, assignment: Assignment, batch: Batch) -> list[Cost]:
+        prompts, responses = _arrays(batch)
+        timing = self._timing(assignment)
+        gang = assignment.replicas(stage.kind) == 1
+        ranks = _rank_rows(batch, assignment.parallelism.dp if gang else 1)
+        trees = []
+        for call in stage.calls:
+            assert call.model is not None
+            logprobs = any("logprob" in datum for op in call.ops for datum in op.gives)
+            own = [
+                cost.infer(
+                    self._facts.architectures[call.model],
+                    prompts[rows],
+                    responses[rows],
+                    microbatch=assignment.microbatch,
+                    logprobs=logprobs,
+                    timing=timing,
+                    shards=len(ranks),
+                )
+                for rows in ranks
+            ]
+            trees.append(own[0] if len(own) == 1 else cost.parallel("infer on each rank", own))
+        return trees
+
+    def _train(self, stage: Stage, assignment: Assignment, batch: Batch) -> list[Cost]:
+        prompts, responses = _arrays(batch)
+        w, timing, dp = self._plan.workload, self._timing(assignment), assignment.parallelism.dp
+        seed = sum(batch.response_lengths)
+        drawn = cost.shuffled(
+            len(batch.ids), minibatches=w.minibatches, epochs=w.epochs, dp=1, seed=seed, step=0
+        )
+        minibatches = [_shares(rows[0], responses, dp) for rows in drawn]
+        trees = []
+        for model in stage.models:
+            architecture = self._facts.architectures[model]
+            lm = "lm" in self._plan.graph.model(model).heads
+            trees.append(
+                cost.train(
+                    architecture,
+                    prompts,
+                    responses,
+                    minibatches=minibatches,
+                    microbatch=assignment.microbatch,
+                    logprobs=lm,
+                    timing=timing,
+                    zero=assignment.parallelism.zero if dp > 1 else 0,
+                )
+            )
+            shards = dp if assignment.parallelism.zero == 3 else 1
+            trees.append(cost.publish(self._weight_bytes(model), timing, shards=shards))
+        return trees
+
+    def _host(self, stage: Stage, assignment: Assignment, batch: Batch) -> list[Cost]:
+        if any(op.name in ("verify", "reward") for op in stage.ops):
+            return [cost.reward(len(batch.ids), self._host_timing)]
+        return [cost.columns(len(batch.ids) or self._plan.workload.samples, self._host_timing)]
+
+    def _inputs(self, stage: Stage, batch: Batch) -> Cost:
+        """Fetching what the stage's edges bring."""
+        prompts, responses = sum(batch.prompt_lengths), sum(batch.response_lengths)
+        data = self._plan.graph.data_into(stage.name)
+        size = len(data) * _COLUMN_BYTES * responses + _COLUMN_BYTES * (prompts + 2 * responses)
+        return cost.move_samples(float(size if data else 0), self._host_timing)
+
+    def _transfer(self, copy: Copy) -> Cost:
+        trainer, consumer = (self._plan.assignment(name) for name in (copy.trainer, copy.stages[0]))
+        assert isinstance(trainer.block, Devices)
+        assert isinstance(consumer.block, Devices)
+        cluster = self._plan.cluster
+        nodes = [{cluster.node_of(i) for i in block.ids} for block in (trainer.block, consumer.block)]
+        both = Devices((*trainer.block.ids, *consumer.block.ids))
+        timing = self._timing_of(both)
+        return cost.receive(self._weight_bytes(copy.model), timing, across=nodes[0] != nodes[1])
+
+    def _weight_bytes(self, model: str) -> float:
+        head = "lm" if "lm" in self._plan.graph.model(model).heads else "value"
+        architecture = self._facts.architectures[model]
+        return cost.weight_bytes(architecture, self._facts.dtype, "lm" if head == "lm" else "value")
+
+    def _timing(self, assignment: Assignment) -> Timing:
+        assert isinstance(assignment.block, Devices)
+        return self._timing_of(assignment.block)
+
+    def _timing_of(self, block: Devices) -> Timing:
+        cluster, facts = self._plan.cluster, self._facts
+        kind = cluster.device(block.ids[0]).kind
+        return Timing(kind, facts.dtype, cluster.link_of(block.ids), facts.calibration)
+
+    @cached_property
+    def _host_timing(self) -> Timing:
+        return Timing(self._plan.cluster.kinds[0], self._facts.dtype, None, self._facts.calibration)
+
+
+def _arrays(batch: Batch) -> tuple[Ints, Ints]:
+    return np.array(batch.prompt_lengths, dtype=np.int64), np.array(batch.response_lengths, dtype=np.int64)
+
+
+def _rank_rows(batch: Batch, ranks: int) -> list[Ints]:
+    rows = range(len(batch.ids))
+    return [np.array(own, dtype=np.int64) for own in share(rows, batch.response_lengths, ranks)]
+
+
+def _shares(rows: Ints, responses: Ints, ranks: int) -> list[Ints]:
+    """The rows of each rank, as the trainer shares a minibatch."""
+    own = share([int(i) for i in rows], [int(responses[i]) for i in rows], ranks)
+    return [np.array(part, dtype=np.int64) for part in own]

@@ -1,0 +1,1 @@
+"""Makes `tests` a place to import shared helpers from."""

@@ -1,0 +1,83 @@
+"""Transforms: what they change, what they refuse, how they print."""
+
+from __future__ import annotations
+
+import pytest
+
+from rpeg.errors import GraphError
+from rpeg.ir import Chunk, Freshness, Graph, Unit
+from rpeg.transforms import Changes, Transform, parse, transforms
+from samples_of_plans import grpo, ppo
+
+
+@pytest.mark.parametrize("graph", [ppo(), ppo(evaluate_every=2), grpo()], ids=["ppo", "ppo+eval", "grpo"])
+def test_candidates_apply_and_print_so_that_they_are_read_back(graph: Graph) -> None:
+    for kind in transforms().values():
+        found = list(kind.candidates(graph))
+        assert found
+        for transform in found:
+            assert transform.apply(graph) != graph
+            assert parse(str(transform)) == transform
+
+
+def test_bounded_asynchrony_raises_the_delay_of_one_consumer() -> None:
+    graph = parse("async{stage=generate,staleness=2,freshness=latest}").apply(ppo(evaluate_every=2))
+    into = {edge.dst: edge for edge in graph.edges if edge.model == "actor"}
+    assert (into["generate"].delay, into["generate"].freshness) == (3, Freshness.LATEST)
+    assert {into[name].delay for name in ("old_logprobs", "train_actor", "evaluate")} == {1}
+
+
+def test_streaming_reaches_the_stages_that_can_work_on_a_sample() -> None:
+    graph = parse("stream{chunk=4}").apply(ppo())
+    chunked = {edge.dst for edge in graph.edges if edge.chunk == Chunk(4, Unit.SAMPLE)}
+    assert chunked == {"reward", "reference", "old_logprobs", "values"}
+
+
+def test_streaming_by_group_reaches_group_statistics() -> None:
+    graph = parse("stream{chunk=1,unit=group}").apply(grpo())
+    chunked = {edge.dst for edge in graph.edges if edge.chunk is not None}
+    assert chunked == {"reward", "reference", "old_logprobs", "advantages"}
+
+
+def test_only_asynchrony_changes_what_is_learned_from() -> None:
+    assert {name: kind.changes for name, kind in transforms().items()} == {
+        "async": Changes.STALENESS,
+        "stream": Changes.SCHEDULE,
+    }
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("asinc", "Did you mean 'async'"),
+        ("async{stalenes=1}", "Did you mean 'staleness'"),
+        ("async{staleness=one}", "no whole number"),
+        ("stream", "needs the arguments chunk"),
+    ],
+)
+def test_text_that_names_no_transform_is_refused(source: str, words: str) -> None:
+    with pytest.raises(GraphError, match=words):
+        parse(source)
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("async{staleness=0}", "asynchrony begins at 1"),
+        ("async{freshness=newest}", "freshness 'newest' is unknown"),
+        ("async{stage=train_actor}", "only generation and assessment"),
+        ("async{stage=reference}", "no weights edge"),
+        ("stream{chunk=0}", "at least 1"),
+        ("stream{chunk=1,unit=minibatch}", "unknown"),
+    ],
+)
+def test_a_transform_that_does_not_apply_says_why(source: str, words: str) -> None:
+    with pytest.raises(GraphError, match=words):
+        parse(source).apply(ppo())
+
+
+@pytest.mark.parametrize("source", ["async{staleness=1}", "stream{chunk=2}"])
+def test_nothing_is_applied_twice(source: str) -> None:
+    transform: Transform = parse(source)
+    with pytest.raises(GraphError):
+        transform.apply(transform.apply(ppo()))
