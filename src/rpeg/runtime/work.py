@@ -93,7 +93,9 @@ def pack(answer: Answer) -> Iterator[Any]:
     batches = [] if answer.batch is None else [answer.batch]
     contents = [*batches, *answer.published.values()]
     yield Done(len(batches) or None, dict.fromkeys(answer.published), answer.metrics), len(contents)
-    for content in contents:  # not `yield from`: the transport sends values into the generator, which a list refuses
+    for (
+        content
+    ) in contents:  # not `yield from`: the transport sends values into the generator, which a list refuses
         yield content
 
 

@@ -1,0 +1,189 @@
+"""`rpeg train`: runs a job by a plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rpeg.job import Job
+    from rpeg.plan import Plan
+    from rpeg.report.compare import Comparison
+    from rpeg.runtime import Outcome
+
+ORDER = 40
+
+
+def command(
+    job_file: Annotated[Path, typer.Argument(metavar="JOB.YAML", help="The job file.")],
+    plan_file: Annotated[
+        Path | None, typer.Option("--plan", metavar="PLAN.JSON", help="A plan of `rpeg plan`. [default: the best]")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the run's last checkpoint.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Remove an older run in the same place.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The run's directory, instead of the job's.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Training steps, instead of the job's.")] = None,
+    address: Annotated[
+        str | None, typer.Option(help="A running Ray cluster to use. [default: start one here, on loopback]")
+    ] = None,
+    stall_seconds: Annotated[
+        float, typer.Option(min=1, help="Give up when nothing has happened for so long, and say who waits for whom.")
+    ] = 1800,
+) -> None:
+    """Train a job by a plan; show the pipeline at work; prove the trace at the end.
+
+    Ctrl-C writes a checkpoint and ends; a second one ends at once.
+
+    \b
+    Examples:
+      rpeg train job.yaml                       by the best plan for this machine
+      rpeg train job.yaml --plan plan.json
+      rpeg train job.yaml --resume              go on where the last checkpoint is
+    """
+    from rich.console import Console
+
+    from rpeg.errors import InputError
+    from rpeg.job import load_job
+    from rpeg.report.live import make_view
+    from rpeg.runtime import Options, prepare_directory, train
+
+    if resume and overwrite:
+        raise InputError("--resume goes on with a run and --overwrite removes it; choose one")
+    job = _job_with(load_job(job_file), output, steps)
+    console = Console(highlight=False)
+    options = Options(address=address, resume=resume, overwrite=overwrite, stall_seconds=stall_seconds)
+    given = None
+    if plan_file is not None:
+        from rpeg.plan import read_plan
+
+        given = read_plan(plan_file)
+    run, plan, start = prepare_directory(job, given, options)
+    _say_what_is_read(job, console)
+    plan = plan or _best_plan(job, console)
+    _check_it_is_the_jobs(plan, job)
+    with make_view(console, plan, job.steps, start.steps if start else 0) as view:
+        outcome = train(job, plan, run, start, options, view)
+    comparison = _predicted(job, plan, run.path)
+    proven = _show(job, plan, outcome, comparison, console)
+    if not proven:
+        raise typer.Exit(1)
+
+
+def _job_with(job: Job, output: Path | None, steps: int | None) -> Job:
+    changes: dict[str, object] = {}
+    if output is not None:
+        changes["output"] = str(output.absolute())
+    if steps is not None:
+        changes["steps"] = steps
+    return job.model_copy(update=changes)
+
+
+def _say_what_is_read(job: Job, console: Console) -> None:
+    """Reads tokenizer and prompts, so that what is wrong with them is known before any process starts."""
+    from rpeg.backends.data import load_prompts, load_tokenizer
+
+    tokenizer = load_tokenizer(job.models.source("actor"))
+    for split in ("train", "heldout") if job.evaluation.every else ("train",):
+        prompts = load_prompts(job, tokenizer, split)
+        dropped = f", {prompts.dropped} longer than {job.lengths.max_prompt} tokens dropped" if prompts.dropped else ""
+        console.print(f"{split}: {len(prompts)} prompts{dropped}", markup=False)
+
+
+def _best_plan(job: Job, console: Console) -> Plan:
+    from rpeg.cli._planning import problem_of
+    from rpeg.report.plan import ranking
+    from rpeg.search import plan_job
+
+    problem = problem_of(job, lambda line: console.print(line, markup=False))
+    ranked = plan_job(problem)
+    console.print(ranking(ranked))
+    return ranked.best.plan
+
+
+def _check_it_is_the_jobs(plan: Plan, job: Job) -> None:
+    """A plan made for other batches would train something else than the job says."""
+    from rpeg.errors import InputError
+    from rpeg.transforms import Changes, parse
+
+    w, b = plan.workload, job.batch
+    planned = (w.prompts, w.samples_per_prompt, w.minibatches, w.epochs)
+    asked = (b.prompts, b.samples_per_prompt, b.minibatches, b.epochs)
+    if planned != asked:
+        raise InputError(
+            f"the plan is for {planned[0]} × {planned[1]} samples in {planned[2]} minibatches and {planned[3]} epochs, "
+            f"the job has {asked[0]} × {asked[1]} in {asked[2]} and {asked[3]}; make a plan for this job: rpeg plan"
+        )
+    if len(plan.cluster) != job.devices:
+        raise InputError(
+            f"the plan is for {len(plan.cluster)} devices and the job has {job.devices}; make a plan for this job: rpeg plan"
+        )
+    expected = {(s.name, s.kind) for s in job.algorithm.graph().stages}
+    missing = expected - {(s.name, s.kind) for s in plan.graph.stages}
+    if missing:
+        names = ", ".join(sorted(name for name, _ in missing))
+        raise InputError(f"the plan lacks the stages {names} of {job.algorithm.name}; make a plan for this job: rpeg plan")
+    stale = [t for t in plan.applied if parse(t).changes is Changes.STALENESS]
+    delays = [e.delay - 1 for e in plan.graph.edges if e.model is not None]
+    if max(delays, default=0) > job.allow.staleness:
+        raise InputError(
+            f"the plan uses staleness {max(delays)} ({', '.join(stale)}) and the job allows {job.allow.staleness}; "
+            f"set allow.staleness to {max(delays)} or take another plan"
+        )
+
+
+def _predicted(job: Job, plan: Plan, run: Path) -> Comparison | None:
+    """The plan simulated with this machine's calibration, beside what was measured; None where nothing was calibrated."""
+    import shutil
+
+    from rpeg.cli._planning import problem_of
+    from rpeg.cli.compare import PREDICTED
+    from rpeg.errors import InputError
+    from rpeg.report.compare import compare, longest_stretch
+    from rpeg.sim import StageCosts, simulate
+    from rpeg.trace import read_traces, write_trace
+
+    problem = problem_of(job, lambda line: None, measure=False)
+    predicted = simulate(plan, StageCosts(plan, problem.facts), min(job.steps, 20), job.seed)
+    shutil.rmtree(run / PREDICTED, ignore_errors=True)
+    write_trace(predicted, run / PREDICTED)
+    try:
+        return compare(predicted, longest_stretch(read_traces(run)))
+    except InputError:  # a run too short to have a steady step
+        return None
+
+
+def _show(job: Job, plan: Plan, outcome: Outcome, comparison: Comparison | None, console: Console) -> bool:
+    """Prints the end of the run; whether its trace is proven."""
+    import json
+
+    from rpeg.plan import device_lane
+    from rpeg.report.chrome import chrome_trace
+    from rpeg.report.summary import Ended, summary
+    from rpeg.trace import read_traces
+    from rpeg.verify import prove_run
+
+    traces = read_traces(outcome.directory)
+    proof = prove_run(traces)
+    (outcome.directory / "trace.json").write_text(json.dumps(chrome_trace(traces[-1])) + "\n", encoding="utf-8")
+    ended = Ended(
+        job.name,
+        outcome.directory,
+        outcome.steps,
+        job.steps,
+        outcome.seconds,
+        outcome.records,
+        outcome.evaluations,
+        proof.text(),
+        comparison,
+        [device_lane(i) for i in range(len(plan.cluster))],
+    )
+    console.print(summary(ended))
+    if not outcome.finished:
+        console.print(f"Stopped after {outcome.steps} steps. Go on with the same command and --resume.", markup=False)
+    return proof.holds

@@ -1,0 +1,83 @@
+"""What a person wants to know when a run has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+
+from rich.markup import escape
+from rich.table import Table
+
+from rpeg.report.compare import Comparison
+from rpeg.report.live import Step, sparkline
+from rpeg.units import seconds_text
+
+ENDS = 10
+"""Steps at either end of a run that its first and last reward are the mean of."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run that has ended. proof: what its trace proves, in words. comparison: None where nothing was predicted."""
+
+    name: str
+    directory: Path
+    steps: int
+    asked: int
+    seconds: float
+    records: Sequence[Step]
+    evaluations: Mapping[int, float]
+    proof: str
+    comparison: Comparison | None
+    devices: Sequence[str]
+
+
+def summary(ended: Ended) -> Table:
+    """The end of a run as a two-column table."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold")
+    table.add_column()
+    for what, text in _rows(ended):
+        table.add_row(what, escape(text))
+    return table
+
+
+def reward_ends(records: Sequence[Step]) -> tuple[float, float] | None:
+    """Mean reward of the first and of the last `ENDS` steps (of half the steps where there are fewer)."""
+    rewards = [r.reward for r in records if r.reward is not None]
+    if not rewards:
+        return None
+    count = max(1, min(ENDS, len(rewards) // 2))
+    return mean(rewards[:count]), mean(rewards[-count:])
+
+
+def _rows(ended: Ended) -> Iterator[tuple[str, str]]:
+    yield "run", f"{ended.name}: {ended.steps} of {ended.asked} steps in {seconds_text(ended.seconds)}"
+    ends = reward_ends(ended.records)
+    if ends is not None:
+        curve = sparkline([r.reward for r in ended.records if r.reward is not None], 40)
+        yield "reward", f"{ends[0]:.3f} → {ends[1]:.3f}  {curve}"
+    if ended.evaluations:
+        first, last = min(ended.evaluations), max(ended.evaluations)
+        before, after = ended.evaluations[first], ended.evaluations[last]
+        yield "held-out accuracy", f"{before:.3f} after {first} steps → {after:.3f} after {last} steps"
+    if ended.comparison is not None:
+        yield from _times(ended.comparison, ended.devices)
+    yield "trace", ended.proof
+    yield "files", f"{ended.directory}: metrics.jsonl, plan.json, trace-*, checkpoint-*, model (Hugging Face layout)"
+    yield "next", f"rpeg compare {ended.directory} · rpeg verify {ended.directory} · rpeg trace {ended.directory}"
+
+
+def _times(comparison: Comparison, devices: Sequence[str]) -> Iterator[tuple[str, str]]:
+    predicted, measured, error = comparison.step.predicted, comparison.step.measured, comparison.step.error
+    if predicted is not None and measured is not None and error is not None:
+        yield "step time", f"{seconds_text(predicted)} predicted, {seconds_text(measured)} measured ({error:+.0%})"
+    shares = [
+        f"{row.lane} {row.measured.occupancy:.0%}"
+        for row in comparison.lanes
+        if row.lane in devices
+    ]
+    if shares:
+        yield "occupancy", ", ".join(shares)
