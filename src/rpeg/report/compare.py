@@ -169,7 +169,7 @@ def _lane_table(comparison: Comparison) -> Table:
         account = row.measured
         parts = [f"{escape(name)} {seconds_text(seconds / steps)}" for name, seconds in account.busy]
         table.add_row(
-            row.lane,
+            escape(row.lane),
             f"{row.predicted.occupancy:.0%}",
             f"{account.occupancy:.0%}",
             seconds_text(account.idle_seconds / steps),
@@ -180,8 +180,12 @@ def _lane_table(comparison: Comparison) -> Table:
 
 
 def _cells(pair: Pair) -> tuple[str, str, str]:
-    shown = ("–" if x is None else seconds_text(x) for x in (pair.predicted, pair.measured))
-    return (*shown, "–" if pair.error is None else f"{pair.error:+.0%}")  # type: ignore[return-value]
+    error = "–" if pair.error is None else f"{pair.error:+.0%}"
+    return _time(pair.predicted), _time(pair.measured), error
+
+
+def _time(seconds: float | None) -> str:
+    return "–" if seconds is None else seconds_text(seconds)
 
 
 def _share(part: float, whole: float) -> str:
