@@ -48,6 +48,20 @@ def constructions(problem: Problem) -> Iterator[Construction]:
             yield from _streamed(problem, _asynchronous(problem, placement, staleness), apart)
 
 
+def unordered(
+    problem: Problem,
+    construction: Construction,
+    *,
+    microbatch: int | None = None,
+    slots: int = MOST_SLOTS,
+) -> Plan:
+    """The plan without lane orders: enough to know its memory."""
+    own = replace(problem, graph=construction.graph)
+    assigned = assignments(own, construction.placement, microbatch or problem.microbatch, slots)
+    applied = tuple(map(str, construction.applied))
+    return Plan(construction.graph, problem.cluster, problem.workload, assigned, (), applied)
+
+
 def build(
     problem: Problem,
     construction: Construction,
@@ -58,10 +72,7 @@ def build(
     slots: int = MOST_SLOTS,
 ) -> Plan:
     """The plan, with derived lane orders, that passes `check`. Raises PlanError where it cannot be run."""
-    own = replace(problem, graph=construction.graph)
-    assigned = assignments(own, construction.placement, microbatch or problem.microbatch, slots)
-    applied = tuple(map(str, construction.applied))
-    bare = Plan(construction.graph, problem.cluster, problem.workload, assigned, (), applied)
+    bare = unordered(problem, construction, microbatch=microbatch, slots=slots)
     return check(ordered(bare, construction.shifts, StageCosts(bare, problem.facts, memo), draws))
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from rpeg.cluster import local
 from rpeg.errors import InfeasibleError, PlanError
-from rpeg.plan import Devices, Plan, device_lane
-from rpeg.search.constructions import Construction, build, constructions
+from rpeg.plan import Devices, Plan, device_lane, lower
+from rpeg.search.constructions import Construction, build, constructions, unordered
 from rpeg.search.placements import MOST_SLOTS
 from rpeg.search.problem import Problem
-from rpeg.sim import DeviceMemory, Draws, Estimate, Memo, estimate, stages_in
+from rpeg.sim import DeviceMemory, Draws, Estimate, Memo, device_memory, estimate, stages_in
 from rpeg.transforms import Changes
 from rpeg.units import GIB
 
@@ -71,7 +71,7 @@ def plan_job(problem: Problem, *, seed: int = 0) -> Ranked:
     candidates = sorted((c for c in found if isinstance(c, Candidate)), key=_rank)
     misfits = tuple(m for m in found if isinstance(m, Misfit))
     if not candidates:
-        raise InfeasibleError(_infeasible(problem, misfits, seed))
+        raise InfeasibleError(_infeasible(problem, misfits))
     finals = sorted((_again(problem, c, known) for c in candidates[:FINALISTS]), key=_rank)
     return Ranked((*finals, *candidates[FINALISTS:]), misfits)
 
@@ -89,19 +89,28 @@ def _again(problem: Problem, candidate: Candidate, known: _Known) -> Candidate:
 
 def _evaluate(problem: Problem, construction: Construction, known: _Known, steps: int) -> Candidate | Misfit:
     """With the largest micro-batches and most responses held at once that fit."""
-    shortest: Misfit | None = None
+    sizes = _fitting_sizes(problem, construction)
+    if isinstance(sizes, Misfit):
+        return sizes
+    microbatch, slots = sizes
+    try:
+        plan = build(problem, construction, known.memo, known.draws, microbatch=microbatch, slots=slots)
+    except PlanError as error:
+        return Misfit(construction.name, " ".join(str(error).split("\n")[-1].split()))
+    found = estimate(plan, problem.facts, steps=steps, memo=known.memo, draws=known.draws)
+    changes = tuple(str(t) for t in construction.applied if t.changes is not Changes.SCHEDULE)
+    return Candidate(construction.name, plan, found, changes)
+
+
+def _fitting_sizes(problem: Problem, construction: Construction) -> tuple[int, int] | Misfit:
+    """The largest (micro-batch, slots) whose every phase fits on every device."""
     for microbatch, slots in _sizes(problem):
-        try:
-            plan = build(problem, construction, known.memo, known.draws, microbatch=microbatch, slots=slots)
-        except PlanError as error:
-            return Misfit(construction.name, " ".join(str(error).split("\n")[-1].split()))
-        found = estimate(plan, problem.facts, steps=steps, memo=known.memo, draws=known.draws)
-        if found.fits:
-            changes = tuple(str(t) for t in construction.applied if t.changes is not Changes.SCHEDULE)
-            return Candidate(construction.name, plan, found, changes)
-        shortest = _misfit(construction.name, plan, found.tightest)
-    assert shortest is not None
-    return shortest
+        plan = unordered(problem, construction, microbatch=microbatch, slots=slots)
+        lowered = lower(plan.graph, plan.assignments, plan.workload)
+        memory = device_memory(plan, lowered, problem.facts)
+        if not any(m.short_bytes for m in memory):
+            return microbatch, slots
+    return _misfit(construction.name, plan, max(memory, key=lambda m: m.short_bytes))
 
 
 def _sizes(problem: Problem) -> Iterator[tuple[int, int]]:
@@ -127,7 +136,7 @@ def _misfit(name: str, plan: Plan, tightest: DeviceMemory) -> Misfit:
     )
 
 
-def _infeasible(problem: Problem, misfits: tuple[Misfit, ...], seed: int) -> str:
+def _infeasible(problem: Problem, misfits: tuple[Misfit, ...]) -> str:
     short = [m for m in misfits if m.short_bytes]
     if not short:
         reasons = "".join(f"\n  {m.name}: {m.reason}" for m in misfits)
@@ -135,18 +144,18 @@ def _infeasible(problem: Problem, misfits: tuple[Misfit, ...], seed: int) -> str
     nearest = min(short, key=lambda m: m.short_bytes)
     return (
         f"no plan for {problem.graph.name} fits on {problem.cluster.name}. The nearest, {nearest.name}: "
-        f"{nearest.reason}. {_way_out(problem, seed)}"
+        f"{nearest.reason}. {_way_out(problem)}"
     )
 
 
-def _way_out(problem: Problem, seed: int) -> str:
+def _way_out(problem: Problem) -> str:
     """The smallest change among those tried that would fit: more devices of the same size, then larger ones."""
     for times in (2, 4, 8):
         count = times * len(problem.cluster)
-        if _fits_somewhere(_grown(problem, count, 1.0), seed):
+        if _fits_somewhere(_grown(problem, count, 1.0)):
             return f"It would fit on {count} such devices."
     for factor in (1.5, 2.0, 4.0, 8.0, 16.0):
-        if _fits_somewhere(_grown(problem, len(problem.cluster), factor), seed):
+        if _fits_somewhere(_grown(problem, len(problem.cluster), factor)):
             gib = factor * problem.cluster.device(0).kind.memory_bytes / GIB
             return f"It would fit on devices of {gib:.1f} GiB each."
     return "Neither 8 times as many devices nor 16 times as much memory would be enough: take smaller models or lengths."
@@ -158,10 +167,20 @@ def _grown(problem: Problem, devices: int, memory: float) -> Problem:
     return replace(problem, cluster=local(devices, each * devices))
 
 
-def _fits_somewhere(problem: Problem, seed: int) -> bool:
-    known = _Known({}, Draws(problem.workload, seed))
+def _fits_somewhere(problem: Problem) -> bool:
     plain = (c for c in constructions(problem) if not c.applied)
-    return any(isinstance(_evaluate(problem, c, known, 1), Candidate) for c in plain)
+    return any(_can_run(problem, c) for c in plain)
+
+
+def _can_run(problem: Problem, construction: Construction) -> bool:
+    sizes = _fitting_sizes(problem, construction)
+    if isinstance(sizes, Misfit):
+        return False
+    try:
+        build(problem, construction, microbatch=sizes[0], slots=sizes[1])
+    except PlanError:
+        return False
+    return True
 
 
 def devices_in_short(plan: Plan) -> tuple[tuple[str, str], ...]:
