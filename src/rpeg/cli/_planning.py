@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rpeg.architecture import Architecture
+    from rpeg.calibrate import Shapes
     from rpeg.cost import Calibration
     from rpeg.job import Job
     from rpeg.search import Problem
@@ -26,16 +28,31 @@ def problem_of(job: Job, say: Callable[[str], None], *, measure: bool = True) ->
 def calibration_of(job: Job, say: Callable[[str], None], *, measure: bool = True) -> Calibration | None:
     """None where nothing is cached and nothing can or shall be measured."""
     from rpeg import calibrate
-    from rpeg.search import model_architecture, most_rows
 
-    architecture = model_architecture(job, "actor")
-    rows = max(job.batch.microbatch, most_rows(job))
-    shapes = calibrate.Shapes(rows=rows, length=job.lengths.max_prompt + job.lengths.max_response)
+    architecture, shapes = _measured_for(job)
     found = calibrate.cached(architecture, job.dtype, job.devices, shapes)
     if found is not None:
         return found
     if not measure or importlib.util.find_spec("torch") is None:
         say("This machine was not measured: the estimates lean on rooflines of advertised peaks.")
         return None
+    return measure_for(job, say)
+
+
+def measure_for(job: Job, say: Callable[[str], None]) -> Calibration:
+    """Measures this machine for a job's models and keeps it in the cache."""
+    from rpeg import calibrate
+
     say("Measuring this machine (about half a minute, once) …")
+    architecture, shapes = _measured_for(job)
     return calibrate.measure(architecture, job.dtype, job.devices, shapes)
+
+
+def _measured_for(job: Job) -> tuple[Architecture, Shapes]:
+    """The model and the shapes that a calibration must cover."""
+    from rpeg.calibrate import Shapes
+    from rpeg.search import model_architecture, most_rows
+
+    rows = max(job.batch.microbatch, most_rows(job))
+    length = job.lengths.max_prompt + job.lengths.max_response
+    return model_architecture(job, "actor"), Shapes(rows=rows, length=length)

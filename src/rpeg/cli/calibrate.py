@@ -11,7 +11,9 @@ ORDER = 25
 
 
 def command(
-    job_file: Annotated[Path, typer.Argument(metavar="JOB.YAML", help="The job whose models to measure for.")],
+    job_file: Annotated[
+        Path, typer.Argument(metavar="JOB.YAML", help="The job whose models to measure for.")
+    ],
 ) -> None:
     """Measure this machine: operations and layers at the job's shapes, never a stage or a step of it.
 
@@ -25,4 +27,9 @@ def command(
     from rpeg.job import load_job
 
     calibration = measure_for(load_job(job_file), lambda line: typer.echo(line))
-    typer.echo(calibration.text())
+    points = sum(len(grid.seconds) for grid in calibration.tables.values())
+    typer.echo(
+        f"{calibration.machine}, {calibration.dtype}: {points} points in {len(calibration.tables)} tables:"
+    )
+    for op, grid in sorted(calibration.tables.items()):
+        typer.echo(f"  {op:<24} over {' × '.join(grid.axes)}")

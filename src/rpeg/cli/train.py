@@ -21,10 +21,13 @@ ORDER = 40
 def command(
     job_file: Annotated[Path, typer.Argument(metavar="JOB.YAML", help="The job file.")],
     plan_file: Annotated[
-        Path | None, typer.Option("--plan", metavar="PLAN.JSON", help="A plan of `rpeg plan`. [default: the best]")
+        Path | None,
+        typer.Option("--plan", metavar="PLAN.JSON", help="A plan of `rpeg plan`. [default: the best]"),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the run's last checkpoint.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Remove an older run in the same place.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Remove an older run in the same place.")
+    ] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The run's directory, instead of the job's.")
     ] = None,
@@ -33,7 +36,10 @@ def command(
         str | None, typer.Option(help="A running Ray cluster to use. [default: start one here, on loopback]")
     ] = None,
     stall_seconds: Annotated[
-        float, typer.Option(min=1, help="Give up when nothing has happened for so long, and say who waits for whom.")
+        float,
+        typer.Option(
+            min=1, help="Give up when nothing has happened for so long, and say who waits for whom."
+        ),
     ] = 1800,
 ) -> None:
     """Train a job by a plan; show the pipeline at work; prove the trace at the end.
@@ -91,7 +97,11 @@ def _say_what_is_read(job: Job, console: Console) -> None:
     tokenizer = load_tokenizer(job.models.source("actor"))
     for split in ("train", "heldout") if job.evaluation.every else ("train",):
         prompts = load_prompts(job, tokenizer, split)
-        dropped = f", {prompts.dropped} longer than {job.lengths.max_prompt} tokens dropped" if prompts.dropped else ""
+        dropped = (
+            f", {prompts.dropped} longer than {job.lengths.max_prompt} tokens dropped"
+            if prompts.dropped
+            else ""
+        )
         console.print(f"{split}: {len(prompts)} prompts{dropped}", markup=False)
 
 
@@ -127,7 +137,9 @@ def _check_it_is_the_jobs(plan: Plan, job: Job) -> None:
     missing = expected - {(s.name, s.kind) for s in plan.graph.stages}
     if missing:
         names = ", ".join(sorted(name for name, _ in missing))
-        raise InputError(f"the plan lacks the stages {names} of {job.algorithm.name}; make a plan for this job: rpeg plan")
+        raise InputError(
+            f"the plan lacks the stages {names} of {job.algorithm.name}; make a plan for this job: rpeg plan"
+        )
     stale = [t for t in plan.applied if parse(t).changes is Changes.STALENESS]
     delays = [e.delay - 1 for e in plan.graph.edges if e.model is not None]
     if max(delays, default=0) > job.allow.staleness:
@@ -170,7 +182,9 @@ def _show(job: Job, plan: Plan, outcome: Outcome, comparison: Comparison | None,
 
     traces = read_traces(outcome.directory)
     proof = prove_run(traces)
-    (outcome.directory / "trace.json").write_text(json.dumps(chrome_trace(traces[-1])) + "\n", encoding="utf-8")
+    (outcome.directory / "trace.json").write_text(
+        json.dumps(chrome_trace(traces[-1])) + "\n", encoding="utf-8"
+    )
     ended = Ended(
         job.name,
         outcome.directory,
@@ -185,5 +199,7 @@ def _show(job: Job, plan: Plan, outcome: Outcome, comparison: Comparison | None,
     )
     console.print(summary(ended))
     if not outcome.finished:
-        console.print(f"Stopped after {outcome.steps} steps. Go on with the same command and --resume.", markup=False)
+        console.print(
+            f"Stopped after {outcome.steps} steps. Go on with the same command and --resume.", markup=False
+        )
     return proof.holds

@@ -66,18 +66,23 @@ def _rows(ended: Ended) -> Iterator[tuple[str, str]]:
     if ended.comparison is not None:
         yield from _times(ended.comparison, ended.devices)
     yield "trace", ended.proof
-    yield "files", f"{ended.directory}: metrics.jsonl, plan.json, trace-*, checkpoint-*, model (Hugging Face layout)"
-    yield "next", f"rpeg compare {ended.directory} · rpeg verify {ended.directory} · rpeg trace {ended.directory}"
+    yield (
+        "files",
+        f"{ended.directory}: metrics.jsonl, plan.json, trace-*, checkpoint-*, model (Hugging Face layout)",
+    )
+    yield (
+        "next",
+        f"rpeg compare {ended.directory} · rpeg verify {ended.directory} · rpeg trace {ended.directory}",
+    )
 
 
 def _times(comparison: Comparison, devices: Sequence[str]) -> Iterator[tuple[str, str]]:
     predicted, measured, error = comparison.step.predicted, comparison.step.measured, comparison.step.error
     if predicted is not None and measured is not None and error is not None:
-        yield "step time", f"{seconds_text(predicted)} predicted, {seconds_text(measured)} measured ({error:+.0%})"
-    shares = [
-        f"{row.lane} {row.measured.occupancy:.0%}"
-        for row in comparison.lanes
-        if row.lane in devices
-    ]
+        yield (
+            "step time",
+            f"{seconds_text(predicted)} predicted, {seconds_text(measured)} measured ({error:+.0%})",
+        )
+    shares = [f"{row.lane} {row.measured.occupancy:.0%}" for row in comparison.lanes if row.lane in devices]
     if shares:
         yield "occupancy", ", ".join(shares)

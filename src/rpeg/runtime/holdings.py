@@ -135,13 +135,11 @@ class Holdings:
         return self._copies[copy.name]
 
     def _load(self, model: str, assignment: Assignment, optimizer: OptimizerConfig | None) -> Holding:
-        source = self.job.models.source(model)
         policy = load_model(
-            source.pretrained,
+            self.station.models[model],
             heads=self.plan.graph.model(model).heads,
             dtype=DTYPES[self.job.dtype],
             device=self.device,
-            gguf_file=source.gguf_file,
             seed=self.job.seed,
         )
         sharded = assignment.parallelism.zero == 3

@@ -5,7 +5,9 @@ RUN/plan.json               the plan that it runs by
 RUN/metrics.jsonl           one step a line
 RUN/trace-1/                see `rpeg.trace.files`
 RUN/checkpoint-000020/      after 20 steps: state.json, and a directory for each trained model
+RUN/predicted/              the simulated run of the same plan
 RUN/model/                  the trained actor in the Hugging Face layout
+RUN/trace.json              the last stretch, for a trace viewer
 """
 
 from __future__ import annotations
@@ -51,15 +53,24 @@ class RunDirectory:
         return self.path / "model"
 
     @property
+    def predicted(self) -> Path:
+        return self.path / "predicted"
+
+    @property
     def is_used(self) -> bool:
         """Whether a run has begun here."""
         return self.plan.exists() or any(self.path.glob("trace-*"))
 
     def clear(self) -> None:
         """Removes what a run left, and nothing else."""
-        for path in (self.plan, self.job, self.metrics):
+        for path in (self.plan, self.job, self.metrics, self.path / "trace.json"):
             path.unlink(missing_ok=True)
-        for directory in (*self.path.glob("trace-*"), *self.path.glob("checkpoint-*"), self.model):
+        for directory in (
+            *self.path.glob("trace-*"),
+            *self.path.glob("checkpoint-*"),
+            self.model,
+            self.predicted,
+        ):
             shutil.rmtree(directory, ignore_errors=True)
 
     def checkpoints(self) -> list[Checkpoint]:

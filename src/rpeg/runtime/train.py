@@ -16,6 +16,7 @@ from rpeg.errors import InputError, RunError
 from rpeg.job import Job, dump_job
 from rpeg.plan import Plan, check, device_lane, digest, read_plan, write_plan
 from rpeg.runtime.driver import Checkpoints, Driver, Watcher, error_text
+from rpeg.runtime.model_files import model_files
 from rpeg.runtime.ray_cluster import RayHandle, call_all, ray_cluster
 from rpeg.runtime.record import StepRecord
 from rpeg.runtime.run_directory import Checkpoint, RunDirectory
@@ -131,9 +132,10 @@ async def _run(
     view: _Recorder,
 ) -> Driver:
     lanes = sorted({lane for a in plan.assignments for lane in a.all_lanes()})
+    models = model_files(job, plan.graph)
     view.on_stage(f"starting {len(lanes)} workers")
     with ray_cluster(len(lanes), options.address) as address:
-        handles = {s.lane: RayHandle(s) for s in stations(job, plan, lanes, address, trace, start)}
+        handles = {s.lane: RayHandle(s) for s in stations(job, plan, models, lanes, address, trace, start)}
         try:
             devices = {lane: handle for lane, handle in handles.items() if not handle.station.is_host}
             broadcasts = await _ready(handles, devices, view)
@@ -191,7 +193,13 @@ async def _export(plan: Plan, run: RunDirectory, devices: Mapping[str, RayHandle
 
 
 def stations(
-    job: Job, plan: Plan, lanes: list[str], address: str, trace: Path, start: Checkpoint | None
+    job: Job,
+    plan: Plan,
+    models: Mapping[str, str],
+    lanes: list[str],
+    address: str,
+    trace: Path,
+    start: Checkpoint | None,
 ) -> Iterator[Station]:
     """One for each lane that the plan uses; device workers are ranked by their device's number."""
     used = {i for a in plan.assignments for i in getattr(a.block, "ids", ())}
@@ -211,6 +219,7 @@ def stations(
             address=address,
             plan=plan,
             job=job,
+            models=models,
             trace=trace.resolve(),
             first_step=start.steps if start else 0,
             checkpoint=start.path.resolve() if start else None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ class Station:
     """One worker's place in a run.
 
     lane: the device or host slot that it is. rank, world: among the device workers, None for a host worker.
-    device: a torch device. core: the processor core to stay on, None to roam. address: of its node, for the others.
+    models: where to load each from. device: a torch device. core: the processor core to stay on, None to roam. address: of its node, for the others.
     """
 
     name: str
@@ -28,6 +28,7 @@ class Station:
     address: str
     plan: Plan
     job: Job
+    models: Mapping[str, str]
     trace: Path
     first_step: int
     checkpoint: Path | None
