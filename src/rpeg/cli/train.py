@@ -131,7 +131,8 @@ def _check_it_is_the_jobs(plan: Plan, job: Job) -> None:
         )
     if len(plan.cluster) != job.devices:
         raise InputError(
-            f"the plan is for {len(plan.cluster)} devices and the job has {job.devices}; make a plan for this job: rpeg plan"
+            f"the plan is for {len(plan.cluster)} devices and the job has {job.devices}; "
+            "make a plan for this job: rpeg plan"
         )
     expected = {(s.name, s.kind) for s in job.algorithm.graph().stages}
     missing = expected - {(s.name, s.kind) for s in plan.graph.stages}

@@ -15,8 +15,9 @@ from rpeg.plan import Item, Plan
 class Station:
     """One worker's place in a run.
 
-    lane: the device or host slot that it is. rank, world: among the device workers, None for a host worker.
-    models: where to load each from. device: a torch device. core: the processor core to stay on, None to roam. address: of its node, for the others.
+    lane: the device or host slot that it is. rank: among the device workers, None for a host worker.
+    models: where to load each from. device: a torch device. core: the processor core to stay on, None to roam.
+    address: of its node, for the others.
     """
 
     name: str
@@ -94,9 +95,8 @@ def pack(answer: Answer) -> Iterator[Any]:
     batches = [] if answer.batch is None else [answer.batch]
     contents = [*batches, *answer.published.values()]
     yield Done(len(batches) or None, dict.fromkeys(answer.published), answer.metrics), len(contents)
-    for (
-        content
-    ) in contents:  # not `yield from`: the transport sends values into the generator, which a list refuses
+    # Not `yield from`: the transport sends values into the generator, which a list refuses.
+    for content in contents:  # noqa: UP028
         yield content
 
 
