@@ -28,7 +28,17 @@ def test_every_op_of_one_device_is_timed(tmp_path, monkeypatch) -> None:
     }
     result = measure_here(task)
     out = tables(_by_shape(result["seconds"]))
-    between_processes = {"all_reduce", "all_gather", "reduce_scatter", "call", "put", "get"}
+    between_processes = {
+        "sharded_forward",
+        "sharded_backward",
+        "sharded_update",
+        "all_reduce",
+        "all_gather",
+        "reduce_scatter",
+        "call",
+        "put",
+        "get",
+    }
     assert set(out) == set(OPS) - between_processes
     assert float(out["decode"].at(4, 16)) > 0
     assert float(out["forward_backward"].at(4, 16)) > float(out["forward"].at(1, 8)) > 0

@@ -33,6 +33,8 @@ _DIRECT = (
     "collect",
 )
 
+_SHARDED = ("forward", "backward", "update")
+
 
 def tables(measured: Measured) -> dict[str, Grid]:
     """Tables by op, of seconds by probe and shape."""
@@ -47,7 +49,17 @@ def tables(measured: Measured) -> dict[str, Grid]:
         out["forward_backward"] = _grid(
             "forward_backward", _without_head(measured["trained"], out["head_backward"])
         )
+    if measured.get("sharded_update"):
+        out.update({f"sharded_{what}": _grid(f"sharded_{what}", _extra(measured, what)) for what in _SHARDED})
     return out
+
+
+def _extra(measured: Measured, what: str) -> dict[Shape, float]:
+    """What a sharded trainer takes more than a plain one; an update is all that follows on the last backward."""
+    sharded, plain = measured[f"sharded_{what}"][()], measured[f"plain_{what}"][()]
+    if what == "update":
+        plain = measured["sharded_backward"][()]
+    return {(): max(0.0, sharded - plain)}
 
 
 def _admissions(same: Mapping[Shape, float]) -> dict[Shape, float]:

@@ -43,7 +43,7 @@ def probes(model: PolicyModel, points: Points, hidden: int) -> list[Probe]:
 def _scoring(trainer: Trainer, points: Points) -> Iterator[Probe]:
     for rows in points.forward[0]:
         for length in points.forward[1]:
-            samples = _samples(rows, length, trainer.model.vocab_size)
+            samples = policy_samples(rows, length, trainer.model.vocab_size)
 
             def run(samples: Samples = samples, rows: int = rows) -> object:
                 return trainer.logprobs(samples, temperature=1.0, microbatch=rows)
@@ -55,12 +55,11 @@ def _training(trainer: Trainer, points: Points) -> Iterator[Probe]:
     wanted = Wanted(logprobs=True)
     for rows in points.forward_backward[0]:
         for length in points.forward_backward[1]:
-            samples = _samples(rows, length, trainer.model.vocab_size)
-            weighted = samples.with_columns(sample={_WEIGHT: np.ones(rows)})
+            samples = policy_samples(rows, length, trainer.model.vocab_size)
 
-            def run(samples: Samples = weighted) -> None:
+            def run(samples: Samples = samples) -> None:
                 micro = build(samples, trainer.device)
-                trainer.forward_backward(micro, _loss, wanted, Tally(), last=True)
+                trainer.forward_backward(micro, policy_loss, wanted, Tally(), last=True)
 
             yield Probe("trained", (rows, length), run)
 
@@ -98,7 +97,7 @@ def _optimizer(points: Points, trainer: Trainer) -> Iterator[Probe]:
         yield Probe("optimizer", (count,), run, before=partial(gradient.fill_, 0.1))
 
 
-def _samples(rows: int, length: int, vocabulary: int) -> Samples:
+def policy_samples(rows: int, length: int, vocabulary: int) -> Samples:
     """`rows` sequences of `length` tokens, half prompt and half response, with the columns of a policy update."""
     prompt, response = length - length // 2, length // 2
     generator = np.random.default_rng(rows * 1000003 + length)
@@ -108,14 +107,14 @@ def _samples(rows: int, length: int, vocabulary: int) -> Samples:
         np.arange(rows),
         np.full(rows, response),
         {name: generator.normal(size=tokens) for name in names},
-        {"rewards": np.zeros(rows)},
+        {"rewards": np.zeros(rows), _WEIGHT: np.ones(rows)},
         generator.integers(0, vocabulary, rows * prompt),
         np.full(rows, prompt),
         generator.integers(0, vocabulary, tokens),
     )
 
 
-def _loss(columns: Mapping[str, Tensor], mask: Tensor) -> _Loss:
+def policy_loss(columns: Mapping[str, Tensor], mask: Tensor) -> _Loss:
     """A clipped policy loss with the metrics that algorithms keep: about the element-wise work of any of them."""
     difference = torch.where(mask, columns["logprobs"] - columns["old_logprobs"], 0)
     ratio = difference.exp()

@@ -15,7 +15,7 @@ from rpeg.calibrate.probe import Probe
 from rpeg.calibrate.shapes import Points
 
 # The same on every rank, else one waits for another that has gone on.
-_CALLS = 5
+_CALLS = 8
 
 
 def probes(model: PolicyModel) -> list[Probe]:

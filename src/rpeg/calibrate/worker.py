@@ -32,7 +32,7 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
     import torch
     import torch.distributed as dist
 
-    from rpeg.calibrate import generation, host, training, weights
+    from rpeg.calibrate import generation, host, sharding, training, weights
     from rpeg.calibrate.probe import rounds
 
     torch.set_num_threads(1)
@@ -53,8 +53,10 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
         training.probes(policy, where, architecture.hidden),
         weights.probes(build(architecture, dtype)),
         list(host.probes(where)),
-        list(weights.collective_probes(where, dtype)) if task["ranks"] > 1 else [],
     ]
+    if task["ranks"] > 1:
+        groups.append(list(weights.collective_probes(where, dtype)))
+        groups.append(list(sharding.probes(lambda: build(architecture, dtype))))
     for probes in groups:
         if task["ranks"] > 1:
             dist.barrier()

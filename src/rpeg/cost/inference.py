@@ -33,7 +33,7 @@ def infer(
     parts = split(prompt_lengths, response_lengths, microbatch)
     children = forward_parts(architecture, parts, timing, logprobs=logprobs)
     if shards > 1:
-        children.append(gathers(architecture, shards, len(parts), timing))
+        children.append(sharding(architecture, "sharded_forward", shards, len(parts), timing))
     return sequence("infer", children)
 
 
@@ -48,6 +48,18 @@ def forward_parts(
         last = work.head(architecture, parts.response_tokens, dtype)
         costs.append(timing.cost("head", "head", parts.response_tokens, work=last))
     return costs
+
+
+def sharding(
+    architecture: Architecture, op: str, shards: int, times: int, timing: Timing, gathered: int = 1
+) -> Cost:
+    """What slices add to `times` micro-batches: as measured under `op`, else all-gathers, `gathered` times each."""
+    measured = timing.table(op)
+    if measured is None:
+        return gathers(architecture, shards, times * gathered, timing)
+    seconds = float(measured) * times
+    moved = architecture.parameters() * work.BYTES_OF[timing.dtype] * (shards - 1) / shards * times * gathered
+    return Cost("gather parameters", seconds, 0.0, moved, "network", seconds, times)
 
 
 def gathers(architecture: Architecture, shards: int, times: int, timing: Timing) -> Cost:

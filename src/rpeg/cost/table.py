@@ -30,6 +30,11 @@ OPS: Mapping[str, tuple[str, ...]] = {
     "head_backward": ("tokens",),
     # once an update, over the parameters that a rank holds
     "optimizer": ("parameters",),
+    # what slices over ranks (ZeRO-3) add: to a micro-batch forward, to one forward and backward, and to an update,
+    # whose optimizer step it includes
+    "sharded_forward": (),
+    "sharded_backward": (),
+    "sharded_update": (),
     # weights: flatten and digest by the trainer, check and load by the generator
     "publish": ("bytes",),
     "load": ("bytes",),

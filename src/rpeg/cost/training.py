@@ -11,13 +11,14 @@ from rpeg.architecture import Architecture
 from rpeg.cost import work
 from rpeg.cost.communication import collective
 from rpeg.cost.host import joining
-from rpeg.cost.inference import gathers
+from rpeg.cost.inference import sharding
 from rpeg.cost.microbatches import MicroBatches, concatenate, split
 from rpeg.cost.timing import Timing
 from rpeg.cost.tree import Cost, sequence
 
 Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+
+_AGREEMENT_BYTES = 512.0
 
 
 def train(
@@ -49,10 +50,7 @@ def train(
     parts = concatenate(slowest)
     children = [joining(int(parts.rows.sum()), timing)]
     children += _forward_backward(architecture, parts, timing, logprobs=logprobs)
-    children += _reduction(architecture, ranks, len(minibatches), len(parts), zero, timing)
-    local = architecture.parameters() / (ranks if zero >= 1 else 1)
-    steps = np.full(len(minibatches), local)
-    children.append(timing.cost("optimizer", "optimizer", steps, work=work.optimizer(steps)))
+    children += _updates(architecture, ranks, len(minibatches), len(parts), zero, timing)
     return sequence("train", children)
 
 
@@ -93,24 +91,50 @@ def _forward_backward(
     return costs
 
 
-def _reduction(
+def _updates(
     architecture: Architecture, ranks: int, updates: int, microbatches: int, zero: int, timing: Timing
 ) -> list[Cost]:
-    """Gradients once an update; with ZeRO-3 parameters besides, forward and backward of each micro-batch."""
+    """Reduction and optimizer once an update; with ZeRO-3 parameters besides, for each micro-batch."""
+    if zero == 3 and ranks > 1:
+        return _sharded(architecture, ranks, updates, microbatches, timing)
+    local = np.full(updates, architecture.parameters() / (ranks if zero >= 1 else 1))
+    costs = [timing.cost("optimizer", "optimizer", local, work=work.optimizer(local))]
     if ranks == 1:
-        return []
+        return costs
     size = architecture.parameters() * work.BYTES_OF[timing.dtype]
-    if zero < 2:
-        return [collective("reduce gradients", "all_reduce", ranks, size, timing, updates)]
+    costs.append(_agreement(ranks, timing))
+    if zero == 0:
+        return [*costs, collective("reduce gradients", "all_reduce", ranks, size, timing, updates)]
+    return [
+        *costs,
+        collective("reduce gradients", "reduce_scatter", ranks, size, timing, updates),
+        collective("gather parameters", "all_gather", ranks, size, timing, updates),
+    ]
+
+
+def _sharded(
+    architecture: Architecture, ranks: int, updates: int, microbatches: int, timing: Timing
+) -> list[Cost]:
+    size = architecture.parameters() * work.BYTES_OF[timing.dtype]
+    costs = [
+        _agreement(ranks, timing),
+        sharding(architecture, "sharded_backward", ranks, microbatches, timing, gathered=2),
+    ]
+    measured = timing.table("sharded_update")
+    if measured is not None:
+        seconds = float(measured) * updates
+        return [*costs, Cost("reduce and update", seconds, 0.0, size * updates, "network", seconds, updates)]
     layer = architecture.layer_parameters * work.BYTES_OF[timing.dtype]
     around = size - architecture.layers * layer
     reduce = [
         collective("layers", "reduce_scatter", ranks, layer, timing, updates * architecture.layers),
         collective("embedding and head", "reduce_scatter", ranks, around, timing, updates),
     ]
-    out = [sequence("reduce gradients", reduce)]
-    if zero == 3:
-        out.append(gathers(architecture, ranks, 2 * microbatches, timing))
-    else:
-        out.append(collective("gather parameters", "all_gather", ranks, size, timing, updates))
-    return out
+    local = np.full(updates, architecture.parameters() / ranks)
+    optimizer = timing.cost("optimizer", "optimizer", local, work=work.optimizer(local))
+    return [*costs, sequence("reduce gradients", reduce), optimizer]
+
+
+def _agreement(ranks: int, timing: Timing) -> Cost:
+    """Counts of micro-batches before and metrics after: two small all-gathers each."""
+    return collective("agree", "all_gather", ranks, _AGREEMENT_BYTES, timing, 4)

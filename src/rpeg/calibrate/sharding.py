@@ -1,0 +1,49 @@
+"""Probes of a sharded trainer (ZeRO-3): what gathering and reducing add to a micro-batch and to an update."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch.distributed as dist
+
+from rpeg.backends.models import PolicyModel, Wanted
+from rpeg.backends.training.microbatch import build
+from rpeg.backends.training.optimizer import OptimizerConfig
+from rpeg.backends.training.tally import Tally
+from rpeg.backends.training.trainer import Trainer
+from rpeg.calibrate.probe import Probe
+from rpeg.calibrate.training import policy_loss, policy_samples
+
+_CALLS = 8
+_ROWS, _LENGTH = 4, 8
+
+
+def probes(make: Callable[[], PolicyModel]) -> Iterator[Probe]:
+    """`plain_*` and `sharded_*` of the same small micro-batch: forward, forward and backward, and with an update.
+
+    make: a new model, the same on every rank; every rank makes the same calls in step.
+    """
+    yield from _probes("plain", Trainer(make(), optimizer=OptimizerConfig()))
+    yield from _probes(
+        "sharded", Trainer(make(), group=dist.group.WORLD, zero=3, optimizer=OptimizerConfig())
+    )
+
+
+def _probes(prefix: str, trainer: Trainer) -> Iterator[Probe]:
+    samples = policy_samples(_ROWS, _LENGTH, trainer.model.vocab_size)
+    wanted = Wanted(logprobs=True)
+
+    def forward() -> None:
+        trainer.logprobs(samples, temperature=1.0, microbatch=_ROWS)
+
+    def backward(last: bool = False) -> None:
+        trainer.forward_backward(build(samples, trainer.device), policy_loss, wanted, Tally(), last=last)
+
+    def update() -> None:
+        backward(last=True)
+        trainer.step()
+        trainer.parameters.zero_gradients()
+
+    yield Probe(f"{prefix}_forward", (), forward, calls=_CALLS)
+    yield Probe(f"{prefix}_backward", (), backward, calls=_CALLS)
+    yield Probe(f"{prefix}_update", (), update, calls=_CALLS)
