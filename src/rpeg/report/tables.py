@@ -15,7 +15,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], marked: int | N
 
     Cells are shown as they are: what looks like markup in them is not.
     """
-    found = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    found = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for i, name in enumerate(columns):
         numeric = name.startswith(">")
         found.add_column(

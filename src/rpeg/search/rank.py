@@ -18,12 +18,20 @@ from rpeg.units import GIB
 
 @dataclass(frozen=True)
 class Candidate:
-    """A plan that fits, and what it is estimated to take. changes: of what is learned, as the transforms say."""
+    """A plan that fits, and what it is estimated to take."""
 
-    name: str
+    construction: Construction
     plan: Plan
     estimate: Estimate
-    changes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.construction.name
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """The transforms that change what is learned, as text."""
+        return tuple(str(t) for t in self.construction.applied if t.changes is not Changes.SCHEDULE)
 
 
 @dataclass(frozen=True)
@@ -98,8 +106,7 @@ def _evaluate(problem: Problem, construction: Construction, known: _Known, steps
     except PlanError as error:
         return Misfit(construction.name, " ".join(str(error).split("\n")[-1].split()))
     found = estimate(plan, problem.facts, steps=steps, memo=known.memo, draws=known.draws)
-    changes = tuple(str(t) for t in construction.applied if t.changes is not Changes.SCHEDULE)
-    return Candidate(construction.name, plan, found, changes)
+    return Candidate(construction, plan, found)
 
 
 def _fitting_sizes(problem: Problem, construction: Construction) -> tuple[int, int] | Misfit:
