@@ -29,8 +29,8 @@ def test_two_devices_have_the_known_placements() -> None:
         "split, reference with generate",
         "split, assess with generate",
         "apart, generate on all",
-        "apart, generate with train_actor",
-        "apart, generate with train_critic",
+        "apart, generate with actor",
+        "apart, generate with critic",
     ]
 
 

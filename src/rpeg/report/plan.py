@@ -13,16 +13,18 @@ from rpeg.search import Candidate, Misfit, Problem, Ranked, devices_in_short
 from rpeg.sim import DeviceMemory, Estimate
 from rpeg.units import bytes_text, count_text, seconds_text
 
-COLUMNS = ("plan", ">parts of", ">stale", ">step p50", ">p95", ">tokens/s", ">memory", ">gap")
+COLUMNS = ("plan", ">parts", ">stale", ">step p50", ">p95", ">tok/s", ">memory", ">gap")
 
 
 def ranking(ranked: Ranked) -> Table:
     """All candidates, the fastest first and bold.
 
-    parts of: samples (or groups) that leave generation together. stale: versions that trained tokens may be behind,
+    parts: samples (or groups) that leave generation together. stale: versions that trained tokens may be behind,
     which changes what is learned. memory: the fullest device's peak. gap: to the busy time of the busiest lane.
     """
-    return table(COLUMNS, (_row(c, i == 0) for i, c in enumerate(ranked.candidates)), marked=0)
+    rows = [_row(c, i == 0) for i, c in enumerate(ranked.candidates)]
+    shown = [i for i, name in enumerate(COLUMNS) if name != ">stale" or any(row[i] for row in rows)]
+    return table([COLUMNS[i] for i in shown], ([row[i] for i in shown] for row in rows), marked=0)
 
 
 def _row(candidate: Candidate, chosen: bool) -> tuple[str, ...]:
@@ -70,19 +72,11 @@ def stages(estimate: Estimate) -> Table:
 
 
 def memory(devices: tuple[DeviceMemory, ...]) -> Table:
-    """Bytes of each device in each phase."""
+    """Bytes of each device in each phase, and what it has."""
     phases = list(dict.fromkeys(m.phase for device in devices for m in device.phases))
-    return table(
-        ("device", *(f">{phase}" for phase in phases), ">there is"),
-        (
-            (
-                str(device.device),
-                *(_of_phase(device, phase) for phase in phases),
-                bytes_text(device.capacity_bytes),
-            )
-            for device in devices
-        ),
-    )
+    rows = [(phase, *(_of_phase(device, phase) for device in devices)) for phase in phases]
+    there = ("there is", *(bytes_text(device.capacity_bytes) for device in devices))
+    return table(("memory", *(f">device {device.device}" for device in devices)), (*rows, there))
 
 
 def _of_phase(device: DeviceMemory, phase: str) -> str:

@@ -22,6 +22,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], marked: int | N
             escape(name.removeprefix(">")),
             justify="right" if numeric else "left",
             no_wrap=numeric,
+            min_width=len(name) if i == 0 else None,
             overflow="fold" if i == 0 else "ellipsis",
         )
     for i, row in enumerate(rows):

@@ -110,8 +110,8 @@ def _trainers_apart(problem: Problem) -> Iterator[Placement]:
             blocks[stage.name] = own.get(stage.models[0], second)
     everywhere = (*first, *second)
     yield _placed(problem, "apart, generate on all", everywhere, blocks)
-    yield _placed(problem, f"apart, generate with {trainers[0].name}", first, blocks)
-    yield _placed(problem, f"apart, generate with {trainers[1].name}", second, blocks)
+    yield _placed(problem, f"apart, generate with {trainers[0].models[0]}", first, blocks)
+    yield _placed(problem, f"apart, generate with {trainers[1].models[0]}", second, blocks)
 
 
 def _cuts(count: int) -> tuple[int, ...]:
