@@ -10,7 +10,7 @@ from problems import problem
 from rpeg.errors import InfeasibleError
 from rpeg.plan import check
 from rpeg.search import Permissions, plan_job
-from rpeg.search.rank import FINAL_STEPS, FINALISTS
+from rpeg.search.rank import EQUAL, FINAL_STEPS, FINALISTS
 
 
 def test_all_candidates_can_run_and_the_finalists_are_in_order() -> None:
@@ -22,7 +22,8 @@ def test_all_candidates_can_run_and_the_finalists_are_in_order() -> None:
     finals = [c.estimate.step for c in ranked.candidates[:FINALISTS]]
     assert all(step.steps == FINAL_STEPS for step in finals)
     means = [step.mean_seconds for step in finals]
-    assert means == sorted(means)
+    assert means[1:] == sorted(means[1:])
+    assert means[0] <= (1 + EQUAL) * min(means)
     assert ranked.best is ranked.candidates[0]
 
 

@@ -13,25 +13,31 @@ from rpeg.search import Candidate, Misfit, Problem, Ranked, devices_in_short
 from rpeg.sim import DeviceMemory, Estimate
 from rpeg.units import bytes_text, count_text, seconds_text
 
-COLUMNS = ("plan", ">step p50", ">p95", ">tokens/s", ">memory", ">bound", ">gap", "changes in learning")
+COLUMNS = ("plan", ">parts", ">stale", ">step p50", ">p95", ">tok/s", ">memory", ">gap")
 
 
 def ranking(ranked: Ranked) -> Table:
-    """All candidates, the fastest first and bold. Memory is the fullest device's peak; the bound its lane's busy time."""
-    return table(COLUMNS, (_row(c, i == 0) for i, c in enumerate(ranked.candidates)), marked=0)
+    """All candidates, the fastest first and bold.
+
+    parts: samples (or groups) that leave generation together. stale: versions that trained tokens may be behind,
+    which changes what is learned. memory: the fullest device's peak. gap: to the busy time of the busiest lane.
+    """
+    rows = [_row(c, i == 0) for i, c in enumerate(ranked.candidates)]
+    shown = [i for i, name in enumerate(COLUMNS) if name != ">stale" or any(row[i] for row in rows)]
+    return table([COLUMNS[i] for i in shown], ([row[i] for i in shown] for row in rows), marked=0)
 
 
 def _row(candidate: Candidate, chosen: bool) -> tuple[str, ...]:
-    e = candidate.estimate
+    e, built = candidate.estimate, candidate.construction
     return (
-        ("▶ " if chosen else "  ") + candidate.name,
+        ("▶ " if chosen else "  ") + built.placement.name,
+        built.parts.removesuffix(" samples"),
+        str(built.staleness or ""),
         seconds_text(e.step.p50_seconds),
         seconds_text(e.step.p95_seconds),
         count_text(e.tokens_per_second),
         bytes_text(e.tightest.peak.bytes),
-        seconds_text(e.bound.seconds),
         percent(e.gap),
-        ", ".join(candidate.changes) or "nothing",
     )
 
 
@@ -46,6 +52,7 @@ def summary(candidate: Candidate, problem: Problem) -> Iterator[str]:
     for devices, stages in devices_in_short(candidate.plan):
         yield f"devices {devices}: {stages}"
     yield f"transforms: {', '.join(candidate.plan.applied) or 'none'}"
+    yield f"changes what is learned: {', '.join(candidate.changes) or 'no'}"
     yield (
         f"step {seconds_text(e.step.mean_seconds)} (mean of {e.step.steps} drawn steps); the busiest lane, "
         f"{e.bound.lane}, needs {seconds_text(e.bound.seconds)}: another order could bring at most {percent(e.gap)}"
@@ -65,19 +72,11 @@ def stages(estimate: Estimate) -> Table:
 
 
 def memory(devices: tuple[DeviceMemory, ...]) -> Table:
-    """Bytes of each device in each phase."""
+    """Bytes of each device in each phase, and what it has."""
     phases = list(dict.fromkeys(m.phase for device in devices for m in device.phases))
-    return table(
-        ("device", *(f">{phase}" for phase in phases), ">there is"),
-        (
-            (
-                str(device.device),
-                *(_of_phase(device, phase) for phase in phases),
-                bytes_text(device.capacity_bytes),
-            )
-            for device in devices
-        ),
-    )
+    rows = [(phase, *(_of_phase(device, phase) for device in devices)) for phase in phases]
+    there = ("there is", *(bytes_text(device.capacity_bytes) for device in devices))
+    return table(("memory", *(f">device {device.device}" for device in devices)), (*rows, there))
 
 
 def _of_phase(device: DeviceMemory, phase: str) -> str:

@@ -15,13 +15,14 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], marked: int | N
 
     Cells are shown as they are: what looks like markup in them is not.
     """
-    found = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    found = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for i, name in enumerate(columns):
         numeric = name.startswith(">")
         found.add_column(
             escape(name.removeprefix(">")),
             justify="right" if numeric else "left",
             no_wrap=numeric,
+            min_width=len(name) if i == 0 else None,
             overflow="fold" if i == 0 else "ellipsis",
         )
     for i, row in enumerate(rows):

@@ -21,13 +21,19 @@ PARTS = (2, 4, 8)
 
 @dataclass(frozen=True)
 class Construction:
-    """What a plan is built from. shifts: by stage."""
+    """What a plan is built from. parts: the size of the parts that samples leave generation in, "" for the whole."""
 
-    name: str
     graph: Graph
     placement: Placement
     applied: tuple[Transform, ...] = ()
     staleness: int = 0
+    parts: str = ""
+
+    @property
+    def name(self) -> str:
+        """What it is, in words."""
+        stale = f", staleness {self.staleness}" if self.staleness else ""
+        return self.placement.name + stale + (f", streamed by {self.parts}" if self.parts else "")
 
     @property
     def shifts(self) -> Mapping[str, int]:
@@ -103,12 +109,12 @@ def _generators(graph: Graph) -> frozenset[str]:
 
 
 def _asynchronous(problem: Problem, placement: Placement, staleness: int) -> Construction:
-    construction = Construction(placement.name, problem.graph, placement)
+    construction = Construction(problem.graph, placement)
     if not staleness:
         return construction
     for stage in sorted(_generators(problem.graph)):
         transform = BoundedAsynchrony(stage, staleness, problem.permissions.freshness)
-        construction = _apply(construction, transform, f"staleness {staleness}")
+        construction = _apply(construction, transform)
     return replace(construction, staleness=staleness)
 
 
@@ -119,7 +125,7 @@ def _streamed(problem: Problem, construction: Construction, apart: bool) -> Iter
         if transform is None:
             continue
         try:
-            yield _apply(construction, transform, f"streamed by {transform.chunk} {transform.unit}s")
+            yield replace(_apply(construction, transform), parts=f"{transform.chunk} {transform.unit}s")
         except GraphError:
             continue  # no stage can work on parts
 
@@ -139,10 +145,9 @@ def _has_group_scope(graph: Graph) -> bool:
     return any(op.scope.name == "GROUP" for s in graph.stages if s.kind is not Kind.TRAIN for op in s.ops)
 
 
-def _apply(construction: Construction, transform: Transform, words: str) -> Construction:
+def _apply(construction: Construction, transform: Transform) -> Construction:
     return replace(
         construction,
-        name=f"{construction.name}, {words}",
         graph=transform.apply(construction.graph),
         applied=(*construction.applied, transform),
     )

@@ -88,13 +88,11 @@ def _splits(problem: Problem) -> Iterator[Placement]:
         yield _placed(problem, name, rest, {GENERATION: first})
         if frozen:
             beside = dict.fromkeys(frozen, first)
-            words = f"{name}, {' and '.join(frozen)} with generation"
+            words = f"{name}, {' and '.join(frozen)} with generate"
             yield _placed(problem, words, rest, {GENERATION: first, **beside})
         everyone = {s.name: first for s in assessing}
         if everyone:
-            yield _placed(
-                problem, f"{name}, assessment with generation", rest, {GENERATION: first, **everyone}
-            )
+            yield _placed(problem, f"{name}, assess with generate", rest, {GENERATION: first, **everyone})
 
 
 def _trainers_apart(problem: Problem) -> Iterator[Placement]:
@@ -110,11 +108,10 @@ def _trainers_apart(problem: Problem) -> Iterator[Placement]:
     for stage in graph.stages:
         if stage.kind is Kind.INFERENCE:
             blocks[stage.name] = own.get(stage.models[0], second)
-    name = " | ".join(s.name for s in trainers)
     everywhere = (*first, *second)
-    yield _placed(problem, f"{name}, generation on all", everywhere, blocks)
-    yield _placed(problem, f"{name}, generation with {trainers[0].name}", first, blocks)
-    yield _placed(problem, f"{name}, generation with {trainers[1].name}", second, blocks)
+    yield _placed(problem, "apart, generate on all", everywhere, blocks)
+    yield _placed(problem, f"apart, generate with {trainers[0].models[0]}", first, blocks)
+    yield _placed(problem, f"apart, generate with {trainers[1].models[0]}", second, blocks)
 
 
 def _cuts(count: int) -> tuple[int, ...]:

@@ -18,12 +18,20 @@ from rpeg.units import GIB
 
 @dataclass(frozen=True)
 class Candidate:
-    """A plan that fits, and what it is estimated to take. changes: of what is learned, as the transforms say."""
+    """A plan that fits, and what it is estimated to take."""
 
-    name: str
+    construction: Construction
     plan: Plan
     estimate: Estimate
-    changes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.construction.name
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """The transforms that change what is learned, as text."""
+        return tuple(str(t) for t in self.construction.applied if t.changes is not Changes.SCHEDULE)
 
 
 @dataclass(frozen=True)
@@ -45,7 +53,7 @@ class _Known:
 
 @dataclass(frozen=True)
 class Ranked:
-    """Candidates by mean step time, the fastest first, and what was left out."""
+    """Candidates by mean step time, and what was left out; of those as fast as the fastest the simplest is first."""
 
     candidates: tuple[Candidate, ...]
     misfits: tuple[Misfit, ...]
@@ -56,7 +64,10 @@ class Ranked:
 
 
 # Steps after the fill over which all are estimated, and then the leading ones once more.
-SCREENING_STEPS, FINAL_STEPS, FINALISTS = 4, 12, 6
+SCREENING_STEPS, FINAL_STEPS, FINALISTS = 3, 12, 6
+
+# Estimates of two plans that differ by less do not tell which is faster.
+EQUAL = 0.02
 
 
 def plan_job(problem: Problem, *, seed: int = 0) -> Ranked:
@@ -73,7 +84,15 @@ def plan_job(problem: Problem, *, seed: int = 0) -> Ranked:
     if not candidates:
         raise InfeasibleError(_infeasible(problem, misfits))
     finals = sorted((_again(problem, c, known) for c in candidates[:FINALISTS]), key=_rank)
-    return Ranked((*finals, *candidates[FINALISTS:]), misfits)
+    return Ranked((*_simplest_of_equals_first(finals), *candidates[FINALISTS:]), misfits)
+
+
+def _simplest_of_equals_first(candidates: list[Candidate]) -> list[Candidate]:
+    """What is no slower than the fastest but for the error of estimates: the one with the fewest transforms leads."""
+    limit = candidates[0].estimate.step.mean_seconds * (1 + EQUAL)
+    equals = [c for c in candidates if c.estimate.step.mean_seconds <= limit]
+    leader = min(equals, key=lambda c: len(c.plan.applied))
+    return [leader, *(c for c in candidates if c is not leader)]
 
 
 def _rank(candidate: Candidate) -> tuple[float, int, str]:
@@ -98,8 +117,7 @@ def _evaluate(problem: Problem, construction: Construction, known: _Known, steps
     except PlanError as error:
         return Misfit(construction.name, " ".join(str(error).split("\n")[-1].split()))
     found = estimate(plan, problem.facts, steps=steps, memo=known.memo, draws=known.draws)
-    changes = tuple(str(t) for t in construction.applied if t.changes is not Changes.SCHEDULE)
-    return Candidate(construction.name, plan, found, changes)
+    return Candidate(construction, plan, found)
 
 
 def _fitting_sizes(problem: Problem, construction: Construction) -> tuple[int, int] | Misfit:

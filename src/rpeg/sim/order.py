@@ -11,7 +11,7 @@ from rpeg.sim.costs import Costs
 from rpeg.sim.lengths import Draws
 from rpeg.sim.onestep import OneStep, one_step
 
-DRAWS = 3
+DRAWS = 2  # steps that expected seconds are a mean of
 
 
 def ordered(plan: Plan, shifts: Mapping[str, int], costs: Costs, draws: Draws | None = None) -> Plan:

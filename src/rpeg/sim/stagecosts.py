@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -20,8 +20,8 @@ from rpeg.sim.memory import lane_memory, of_item
 Ints = npt.NDArray[np.int64]
 Memo = dict[object, tuple[Cost, tuple[float, ...]]]
 
-# Bytes of what travels with a response token: a token and a log-probability or another column, and its version.
-_COLUMN_BYTES = 8
+# A token, a version or a number of a column.
+_WORD_BYTES = 8
 
 
 class StageCosts:
@@ -81,7 +81,12 @@ class StageCosts:
         if stage.kind is Kind.GENERATE:
             return self._generate(stage, assignment, batch)
         work = {Kind.INFERENCE: self._infer, Kind.TRAIN: self._train}.get(stage.kind, self._host)
-        return cost.sequence(stage.name, [self._inputs(stage, batch), *work(stage, assignment, batch)]), ()
+        parts = [
+            self._inputs(stage, batch),
+            *work(stage, assignment, batch),
+            self._outputs(stage, batch),
+        ]
+        return cost.sequence(stage.name, parts), ()
 
     def _generate(self, stage: Stage, assignment: Assignment, batch: Batch) -> tuple[Cost, tuple[float, ...]]:
         found = cost.generate(
@@ -91,7 +96,9 @@ class StageCosts:
             slots=assignment.microbatch,
             timing=self._timing(assignment),
         )
-        return cost.sequence(stage.name, [found.cost]), tuple(found.offsets.tolist())
+        inputs = self._inputs(stage, batch)
+        tree = cost.sequence(stage.name, [inputs, found.cost, self._outputs(stage, batch)])
+        return tree, tuple((found.offsets + inputs.seconds).tolist())
 
     def _evaluation(self, stage: Stage, assignment: Assignment, item: Item) -> Cost:
         """Greedy answers to this replica's share of the held-out prompts, and their scores."""
@@ -158,7 +165,8 @@ class StageCosts:
                 )
             )
             shards = dp if assignment.parallelism.zero == 3 else 1
-            trees.append(cost.publish(self._weight_bytes(model), timing, shards=shards))
+            sent = any(copy.model == model for copy in self._lowered.copies)
+            trees.append(cost.publish(self._weight_bytes(model), timing, shards=shards, sent=sent))
         return trees
 
     def _host(self, stage: Stage, assignment: Assignment, batch: Batch) -> list[Cost]:
@@ -167,11 +175,18 @@ class StageCosts:
         return [cost.columns(len(batch.ids) or self._plan.workload.samples, self._host_timing)]
 
     def _inputs(self, stage: Stage, batch: Batch) -> Cost:
-        """Fetching what the stage's edges bring."""
-        prompts, responses = sum(batch.prompt_lengths), sum(batch.response_lengths)
-        data = self._plan.graph.data_into(stage.name)
-        size = len(data) * _COLUMN_BYTES * responses + _COLUMN_BYTES * (prompts + 2 * responses)
-        return cost.move_samples(float(size if data else 0), self._host_timing)
+        """Fetching what the stage's edges bring, and joining it by sample."""
+        data = [edge.data for edge in self._plan.graph.data_into(stage.name)]
+        samples = len(batch.ids) if data else 0
+        moved = cost.move_samples(_bytes(data, batch), self._host_timing, samples)
+        return cost.sequence("inputs", [part for part in moved.children if data and part.name != "put"])
+
+    def _outputs(self, stage: Stage, batch: Batch) -> Cost:
+        """Storing what the stage gives, once, whoever fetches it."""
+        moved = cost.move_samples(_bytes(sorted(stage.gives), batch), self._host_timing)
+        return cost.sequence(
+            "outputs", [part for part in moved.children if stage.gives and part.name == "put"]
+        )
 
     def _transfer(self, copy: Copy) -> Cost:
         trainer, consumer = (self._plan.assignment(name) for name in (copy.trainer, copy.stages[0]))
@@ -200,6 +215,13 @@ class StageCosts:
     @cached_property
     def _host_timing(self) -> Timing:
         return Timing(self._plan.cluster.kinds[0], self._facts.dtype, None, self._facts.calibration)
+
+
+def _bytes(data: Sequence[str], batch: Batch) -> float:
+    """Of these data for a batch: whole sequences with versions and log-probabilities, or a column of responses."""
+    prompts, responses = sum(batch.prompt_lengths), sum(batch.response_lengths)
+    words = {"prompts": prompts, "rollouts": prompts + 2 * responses, "rewards": len(batch.ids)}
+    return float(_WORD_BYTES * sum(words.get(name, responses) for name in data))
 
 
 def _arrays(batch: Batch) -> tuple[Ints, Ints]:
