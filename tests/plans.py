@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from rpeg.algorithms import grpo, ppo
 from rpeg.algorithms.pieces import with_evaluation
-from rpeg.cluster import local
+from rpeg.cluster import Cluster, local
 from rpeg.ir import Graph, Kind
 from rpeg.plan import (
     Assignment,
@@ -51,13 +51,18 @@ def make_plan(
     workload: Workload | None = None,
     devices: int = 2,
     tp: int = 1,
+    zero: Mapping[str, int] = MappingProxyType({}),
+    cluster: Cluster | None = None,
+    microbatch: int = 1,
 ) -> Plan:
     """A checked plan: stages on these devices, data-parallel over groups of `tp`; host work on one slot."""
     for text in transforms:
         graph = parse(text).apply(graph)
     workload = workload or Workload(4, 2, constant(4), constant(8), minibatches=2)
     assignments = tuple(
-        Assignment(s.name, Host()) if s.kind is Kind.HOST else _on(s.name, blocks[s.name], tp)
+        Assignment(s.name, Host())
+        if s.kind is Kind.HOST
+        else _on(s.name, blocks[s.name], tp, zero.get(s.name, 0), microbatch)
         for s in graph.stages
     )
     lowered = lower(graph, assignments, workload)
@@ -65,12 +70,12 @@ def make_plan(
     durations = dict.fromkeys(lowered.tasks, 1.0)
     offsets = {(t.slot, part): 1.0 for t in lowered.tasks.values() for part in t.covers}
     order = list_order(lowered, shift, durations, offsets)
-    cluster = local(devices, devices * MEMORY_BYTES)
+    cluster = cluster or local(devices, devices * MEMORY_BYTES)
     return check(Plan(graph, cluster, workload, assignments, order, transforms))
 
 
-def _on(stage: str, ids: tuple[int, ...], tp: int) -> Assignment:
-    return Assignment(stage, Devices(ids), Parallelism(dp=len(ids) // tp, tp=tp))
+def _on(stage: str, ids: tuple[int, ...], tp: int, zero: int, microbatch: int) -> Assignment:
+    return Assignment(stage, Devices(ids), Parallelism(dp=len(ids) // tp, tp=tp, zero=zero), microbatch)
 
 
 def _runner(slot: Slot) -> str:

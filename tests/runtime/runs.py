@@ -1,0 +1,153 @@
+"""Real runs small enough for a test: a random two-layer model, a few samples a step, real processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+import torch
+import yaml
+from plans import make_plan
+from safetensors.torch import load_file
+
+from rpeg.algorithms.pieces import with_evaluation
+from rpeg.cluster import local
+from rpeg.ir import Kind
+from rpeg.job import Job, parse_job
+from rpeg.job.bundled import ASSETS
+from rpeg.plan import Plan
+from rpeg.runtime import Options, Outcome, prepare_directory, train
+from rpeg.runtime.record import StepRecord
+from rpeg.runtime.run_directory import Checkpoint
+from rpeg.trace import Entry, Trace, read_traces
+from rpeg.workload import Workload, constant
+
+PROMPTS, SAMPLES, MINIBATCHES = 4, 4, 2
+
+
+@dataclass
+class Silent:
+    """A view that remembers what it was told."""
+
+    told: list[str]
+
+    def on_entry(self, entry: Entry) -> None:
+        pass
+
+    def on_step(self, record: StepRecord) -> None:
+        self.told.append(f"step {record.step}")
+
+    def on_evaluation(self, step: int, accuracy: float) -> None:
+        self.told.append(f"evaluation {step}")
+
+    def on_checkpoint(self, checkpoint: Checkpoint) -> None:
+        self.told.append(f"checkpoint {checkpoint.steps}")
+
+    def on_stage(self, text: str) -> None:
+        self.told.append(text)
+
+    def on_stopping(self, steps: int) -> None:
+        self.told.append(f"stopping {steps}")
+
+
+def tiny_model(directory: Path) -> Path:
+    """A random Llama over the bundled tokenizer: small enough that a step takes milliseconds."""
+    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+    tokenizer = AutoTokenizer.from_pretrained(ASSETS / "tiny")
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=64,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+        tie_word_embeddings=True,
+    )
+    LlamaForCausalLM(config).save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    return directory
+
+
+def make_job(model: Path, output: Path, *, algorithm: str = "ppo", dtype: str = "float64", **changes: object) -> Job:
+    """A job of two steps; `changes` are sections to replace."""
+    value: dict[str, object] = {
+        "name": "test",
+        "algorithm": {"name": algorithm},
+        "models": {"actor": {"path": str(model)}},
+        "dtype": dtype,
+        "data": {"train": "bundled:chain_sum/train.jsonl", "heldout": "bundled:chain_sum/heldout.jsonl"},
+        "reward": {"name": "numeric"},
+        "batch": {"prompts": PROMPTS, "samples_per_prompt": SAMPLES, "minibatches": MINIBATCHES, "microbatch": 4},
+        "lengths": {"max_prompt": 16, "max_response": 6},
+        "optimizer": {"lr": 1e-2},
+        "cluster": {"cpu": 2},
+        "allow": {"staleness": 1},
+        "steps": 2,
+        "seed": 3,
+        "evaluation": {"every": 0, "prompts": 4},
+        "checkpoint": {"every": 0},
+        "output": str(output),
+    }
+    return parse_job(yaml.safe_dump(value | changes), "test.yaml", output.parent)
+
+
+ALL = (0, 1)
+
+
+def plan_for(
+    job: Job,
+    blocks: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+    *,
+    rest: tuple[int, ...] = ALL,
+    zero: int = 0,
+    transforms: tuple[str, ...] = (),
+    shifts: Mapping[str, int] = MappingProxyType({}),
+) -> Plan:
+    """A plan with these stages on these devices and the others on `rest`; trainers are sharded by `zero`."""
+    graph = job.algorithm.graph()
+    if job.evaluation.every:
+        graph = with_evaluation(graph, job.evaluation.every)
+    where = {s.name: blocks.get(s.name, rest) for s in graph.stages if s.kind is not Kind.HOST}
+    workload = Workload(
+        job.batch.prompts, job.batch.samples_per_prompt, constant(9), constant(6), job.batch.minibatches, job.batch.epochs
+    )
+    return make_plan(
+        graph,
+        where,
+        transforms,
+        shifts,
+        workload,
+        zero={s.name: zero for s in graph.stages if s.kind is Kind.TRAIN},
+        cluster=local(2, 2 * 2**34),
+        microbatch=job.batch.microbatch,
+    )
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A finished run. weights: of each trained model at its end."""
+
+    outcome: Outcome
+    traces: tuple[Trace, ...]
+    weights: Mapping[str, Mapping[str, torch.Tensor]]
+    told: list[str]
+
+
+def run(job: Job, plan: Plan | None, **options: bool) -> Ran:
+    """Runs a job on real processes."""
+    chosen = Options(export=False, stall_seconds=120, **options)
+    directory, found, start = prepare_directory(job, plan, chosen)
+    assert found is not None
+    view = Silent([])
+    outcome = train(job, found, directory, start, chosen, view)
+    last = directory.checkpoints()[-1].path
+    weights = {path.name: load_file(path / "weights.safetensors") for path in last.iterdir() if path.is_dir()}
+    return Ran(outcome, read_traces(outcome.directory), weights, view.told)
