@@ -2,9 +2,10 @@
 
     python scripts/make_tiny_model.py
 
-Supervised learning stops as soon as sampling at temperature 1 answers a quarter of the problems: enough for
-reinforcement learning to have something to reinforce, with room to climb. One seed on one thread gives one
-model.
+The supervised corpus is of two minds: a fifth of its responses add exactly, the others announce with `~` that they
+round, which the task does not ask for. Learning stops when sampling at temperature 1 answers about a fifth of the
+problems, so reinforcement learning has both a habit to drop within a few dozen steps and sums to get right. One seed
+on one thread gives one model.
 """
 
 from __future__ import annotations
@@ -164,7 +165,7 @@ def main() -> None:
     )
     parser.add_argument("--data", type=Path, default=ASSETS / "chain_sum/train.jsonl")
     parser.add_argument("--out", type=Path, default=ASSETS / "tiny")
-    parser.add_argument("--target", type=float, default=0.25)
+    parser.add_argument("--target", type=float, default=0.22)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     torch.set_num_threads(1)
