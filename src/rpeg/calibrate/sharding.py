@@ -29,7 +29,7 @@ def probes(make: Callable[[], PolicyModel]) -> Iterator[Probe]:
     )
 
 
-def _probes(prefix: str, trainer: Trainer) -> Iterator[Probe]:
+def _probes(prefix: str, trainer: Trainer, calls: int | None) -> Iterator[Probe]:
     samples = policy_samples(_ROWS, _LENGTH, trainer.model.vocab_size)
     wanted = Wanted(logprobs=True)
 
@@ -44,6 +44,6 @@ def _probes(prefix: str, trainer: Trainer) -> Iterator[Probe]:
         trainer.step()
         trainer.parameters.zero_gradients()
 
-    yield Probe(f"{prefix}_forward", (), forward, calls=_CALLS)
-    yield Probe(f"{prefix}_backward", (), backward, calls=_CALLS)
-    yield Probe(f"{prefix}_update", (), update, calls=_CALLS)
+    yield Probe(f"{prefix}_forward", (), forward, calls=calls)
+    yield Probe(f"{prefix}_backward", (), backward, calls=calls)
+    yield Probe(f"{prefix}_update", (), update, calls=calls)
