@@ -23,9 +23,10 @@ def probes(make: Callable[[], PolicyModel]) -> Iterator[Probe]:
 
     make: a new model, the same on every rank; every rank makes the same calls in step.
     """
-    yield from _probes("plain", Trainer(make(), optimizer=OptimizerConfig()))
+    optimizer = OptimizerConfig()
+    yield from _probes("plain", Trainer(make(), optimizer=optimizer), None)
     yield from _probes(
-        "sharded", Trainer(make(), group=dist.group.WORLD, zero=3, optimizer=OptimizerConfig())
+        "sharded", Trainer(make(), group=dist.group.WORLD, zero=3, optimizer=optimizer), _CALLS
     )
 
 
