@@ -11,18 +11,17 @@ pytest.importorskip("torch")
 TINY = Architecture("tiny", "llama", 2, 32, 4, 2, 8, 64, 64, 128, tied_embeddings=True)
 
 
-def test_every_op_of_one_device_is_timed(tmp_path, monkeypatch) -> None:
-    from rpeg.calibrate import worker
+def test_every_op_of_one_device_is_timed() -> None:
     from rpeg.calibrate.measure import _by_shape
     from rpeg.calibrate.tables import tables
     from rpeg.cost import OPS
 
-    monkeypatch.setattr(worker, "ROUNDS", 1)
-    monkeypatch.setattr(worker, "BUDGET_SECONDS", 0.0)
     task = {
         "architecture": TINY.to_json(),
         "dtype": "float32",
         "shapes": Shapes(4, 16).to_json(),
+        "rounds": 1,
+        "budget_seconds": 0.0,
         "rank": 0,
         "ranks": 1,
     }

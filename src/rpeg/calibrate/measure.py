@@ -22,6 +22,8 @@ from rpeg.errors import InputError, RunError
 
 DTYPES = ("float32", "float64", "bfloat16")
 _TIMEOUT_SECONDS = 300
+# Every op is timed in so many rounds over all of them, in each for about so long.
+ROUNDS, BUDGET_SECONDS = 3, 0.02
 
 
 def cached(architecture: Architecture, dtype: str, processes: int, shapes: Shapes) -> Calibration | None:
@@ -102,6 +104,8 @@ def _run_workers(
                 "architecture": architecture.to_json(),
                 "dtype": dtype,
                 "shapes": shapes.to_json(),
+                "rounds": ROUNDS,
+                "budget_seconds": BUDGET_SECONDS,
                 "rank": rank,
                 "ranks": processes,
                 "core": cores[rank],

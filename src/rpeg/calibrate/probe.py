@@ -40,15 +40,15 @@ class Probe:
         self.run()
         return clock() - start
 
-    def round(self, budget_seconds: float, least: int = 3, most: int = 40) -> None:
-        """One round: a call to warm up, then calls for about so long; their median is kept."""
+    def round(self, budget_seconds: float, least: int = 2, most: int = 40) -> None:
+        """One round: a call to warm up, then calls for about so long, unless it was long itself; the median is kept."""
         with self.context():
             times = [self.once()]
             if self.calls is not None:
                 times = sorted(self.once() for _ in range(self.calls))
                 # waiting is long whenever the machine is busy with something else, and never too short
                 times = times[: max(1, len(times) // 2)]
-            elif times[0] < budget_seconds * 4:
+            elif times[0] < budget_seconds * 2:
                 times = []
                 while len(times) < least or (sum(times) < budget_seconds and len(times) < most):
                     times.append(self.once())

@@ -23,13 +23,14 @@ def probes(make: Callable[[], PolicyModel]) -> Iterator[Probe]:
 
     make: a new model, the same on every rank; every rank makes the same calls in step.
     """
-    yield from _probes("plain", Trainer(make(), optimizer=OptimizerConfig()))
+    optimizer = OptimizerConfig()
+    yield from _probes("plain", Trainer(make(), optimizer=optimizer), None)
     yield from _probes(
-        "sharded", Trainer(make(), group=dist.group.WORLD, zero=3, optimizer=OptimizerConfig())
+        "sharded", Trainer(make(), group=dist.group.WORLD, zero=3, optimizer=optimizer), _CALLS
     )
 
 
-def _probes(prefix: str, trainer: Trainer) -> Iterator[Probe]:
+def _probes(prefix: str, trainer: Trainer, calls: int | None) -> Iterator[Probe]:
     samples = policy_samples(_ROWS, _LENGTH, trainer.model.vocab_size)
     wanted = Wanted(logprobs=True)
 
@@ -44,6 +45,6 @@ def _probes(prefix: str, trainer: Trainer) -> Iterator[Probe]:
         trainer.step()
         trainer.parameters.zero_gradients()
 
-    yield Probe(f"{prefix}_forward", (), forward, calls=_CALLS)
-    yield Probe(f"{prefix}_backward", (), backward, calls=_CALLS)
-    yield Probe(f"{prefix}_update", (), update, calls=_CALLS)
+    yield Probe(f"{prefix}_forward", (), forward, calls=calls)
+    yield Probe(f"{prefix}_backward", (), backward, calls=calls)
+    yield Probe(f"{prefix}_update", (), update, calls=calls)

@@ -15,9 +15,6 @@ from typing import Any
 from rpeg.architecture import Architecture, to_config
 from rpeg.calibrate.shapes import Shapes, points
 
-ROUNDS = 3
-BUDGET_SECONDS = 0.02
-
 
 def main(task_path: str, result_path: str) -> None:
     """Reads a task, measures, writes the result."""
@@ -60,7 +57,7 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
     for probes in groups:
         if task["ranks"] > 1:
             dist.barrier()
-        rounds(probes, ROUNDS, BUDGET_SECONDS)
+        rounds(probes, task["rounds"], task["budget_seconds"])
     rows = [[p.op, list(p.shape), p.median_seconds] for probes in groups for p in probes]
     if task["ranks"] > 1:
         dist.destroy_process_group()
