@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from rpeg.errors import InputError
 from rpeg.plan import Plan, check
 from rpeg.sim import (
     Batch,
@@ -167,3 +168,21 @@ def test_a_seed_fixes_the_trace() -> None:
     plan = plan_of(ppo(), assign(ppo(), (0, 1)))
     assert simulate(plan, COSTS, 3, seed=1) == simulate(plan, COSTS, 3, seed=1)
     assert simulate(plan, COSTS, 3, seed=1) != simulate(plan, COSTS, 3, seed=2)
+
+
+def test_fill_and_drain_are_left_out() -> None:
+    """In the last step of an asynchronous run nothing is generated, in the first nothing is trained beside it."""
+    plan = _plan(parse("async{staleness=1}"), default=(1,), shift=1, generate=(0,))
+    short, long = (step_time(simulate(plan, COSTS, steps)) for steps in (4, 12))
+    assert (short.steps, long.steps) == (1, 9)
+    assert short.mean_seconds == long.mean_seconds
+    with pytest.raises(
+        InputError, match="ends 3 steps and the pipeline needs 2 to fill and 1 to drain: at least 4"
+    ):
+        step_time(simulate(plan, COSTS, 3))
+
+
+def test_a_resumed_stretch_has_the_same_steady_step() -> None:
+    plan = _plan(default=(1,), generate=(0,))
+    fresh, resumed = (step_time(simulate(plan, COSTS, first + 4, 0, first)) for first in (0, 7))
+    assert fresh == resumed

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from rpeg.errors import GraphError
-from rpeg.ir import Graph, Kind
+from rpeg.ir import Graph, Kind, Scope
 from rpeg.plan import Plan, check
 from rpeg.search.placements import MOST_SLOTS, Placement, assignments, placements
 from rpeg.search.problem import Problem
@@ -142,7 +142,7 @@ def _stream(problem: Problem, placement: Placement, parts: int) -> Streaming | N
 
 
 def _has_group_scope(graph: Graph) -> bool:
-    return any(op.scope.name == "GROUP" for s in graph.stages if s.kind is not Kind.TRAIN for op in s.ops)
+    return any(op.scope is Scope.GROUP for s in graph.stages if s.kind is not Kind.TRAIN for op in s.ops)
 
 
 def _apply(construction: Construction, transform: Transform) -> Construction:

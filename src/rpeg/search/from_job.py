@@ -9,6 +9,7 @@ from rpeg.cluster import Cluster, local
 from rpeg.cost import Calibration
 from rpeg.job import Job
 from rpeg.job.records import read_records
+from rpeg.search.placements import MOST_SLOTS
 from rpeg.search.problem import Permissions, Problem
 from rpeg.sim import Facts
 from rpeg.workload import Lengths, Workload, constant, lognormal, observed
@@ -67,9 +68,6 @@ def model_architecture(job: Job, role: str) -> Architecture:
 def most_rows(job: Job) -> int:
     """The most samples that any device works on at once: what a calibration must reach."""
     return min(job.batch.samples, MOST_SLOTS)
-
-
-MOST_SLOTS = 256
 
 
 def _prompt_lengths(job: Job, actor: Architecture) -> tuple[Lengths, str]:

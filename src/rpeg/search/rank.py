@@ -63,8 +63,8 @@ class Ranked:
         return self.candidates[0]
 
 
-# Steps after the fill over which all are estimated, and then the leading ones once more.
-SCREENING_STEPS, FINAL_STEPS, FINALISTS = 3, 12, 6
+# Steady steps over which all are estimated, and then the leading ones once more.
+SCREENING_STEPS, FINAL_STEPS, FINALISTS = 3, 10, 4
 
 # Estimates of two plans that differ by less do not tell which is faster.
 EQUAL = 0.02

@@ -14,9 +14,19 @@ from rpeg.sim.memory import DeviceMemory, device_memory
 from rpeg.sim.onestep import one_step
 from rpeg.sim.simulate import simulate
 from rpeg.sim.stagecosts import Memo, StageCosts
-from rpeg.sim.step import Bound, StepTime, fill_steps, lane_bound, occupancy, stage_seconds, step_time
+from rpeg.sim.step import (
+    Bound,
+    StepTime,
+    drain_steps,
+    fill_steps,
+    lane_bound,
+    occupancy,
+    stage_seconds,
+    steady_steps,
+    step_time,
+)
 
-STEPS = 10  # after the fill
+STEPS = 10  # between fill and drain
 
 
 @dataclass(frozen=True)
@@ -60,15 +70,14 @@ def estimate(
     memo: Memo | None = None,
     draws: Draws | None = None,
 ) -> Estimate:
-    """Simulates a plan that passes `check` over `steps` steps after its fill.
+    """Simulates a plan that passes `check` over `steps` steps between its fill and its drain.
 
     memo, draws: what estimates of other plans for the same workload and seed have left behind.
     """
     costs, draws = StageCosts(plan, facts, memo), draws or Draws(plan.workload, seed)
-    fill = max((edge.delay for edge in plan.graph.edges), default=1)
-    trace = simulate(plan, costs, fill + steps, seed, draws=draws)
+    trace = simulate(plan, costs, fill_steps(plan) + steps + drain_steps(plan), seed, draws=draws)
     time = step_time(trace)
-    tokens = sum(draws.whole(step).tokens for step in range(fill_steps(trace), fill + steps)) / steps
+    tokens = sum(draws.whole(step).tokens for step in steady_steps(trace)) / steps
     trees = stage_trees(plan, costs, draws)
     seconds = sum(tree.seconds for tree in trees.values())
     measured = sum(tree.measured_seconds for tree in trees.values())

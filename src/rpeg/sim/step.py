@@ -10,13 +10,13 @@ import numpy as np
 
 from rpeg.errors import InputError
 from rpeg.ir import Kind
-from rpeg.plan import ItemKind
+from rpeg.plan import ItemKind, Plan
 from rpeg.trace import Trace, What
 
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """Seconds from the end of one step's training to that of the next, over `steps` steps after the fill."""
+    """Seconds from the end of one step's training to that of the next, over `steps` steps between fill and drain."""
 
     mean_seconds: float
     p50_seconds: float
@@ -44,19 +44,34 @@ def step_ends(trace: Trace) -> tuple[float, ...]:
     return tuple(ends[step] for step in sorted(ends) if seen[step] == len(trainers))
 
 
-def fill_steps(trace: Trace) -> int:
+def fill_steps(plan: Plan) -> int:
     """Steps at the start that are not like the later ones: versions are not yet as old as they will be."""
-    return max((edge.delay for edge in trace.plan.graph.edges), default=1)
+    return max((edge.delay for edge in plan.graph.edges), default=1)
+
+
+def drain_steps(plan: Plan) -> int:
+    """Steps at the end that are not like the earlier ones: nothing more is generated beside them."""
+    return fill_steps(plan) - 1
+
+
+def steady_steps(trace: Trace) -> range:
+    """The steps between fill and drain. InputError where the trace is too short to have one."""
+    fill, drain = fill_steps(trace.plan), drain_steps(trace.plan)
+    ended = trace.first_step + len(step_ends(trace))
+    last = min(ended, trace.steps - drain) if trace.complete else ended
+    if last <= trace.first_step + fill:
+        raise InputError(
+            f"the trace ends {ended - trace.first_step} steps and the pipeline needs {fill} to fill and {drain} to "
+            f"drain: at least {fill + drain + 1} are needed"
+        )
+    return range(trace.first_step + fill, last)
 
 
 def step_seconds(trace: Trace) -> tuple[float, ...]:
-    """Seconds of each step after the fill. InputError where the trace is too short to have one."""
-    ends, fill = step_ends(trace), fill_steps(trace)
-    if len(ends) <= fill:
-        raise InputError(
-            f"the trace ends {len(ends)} steps and the pipeline needs {fill} to fill: at least {fill + 1} are needed"
-        )
-    return tuple(b - a for a, b in pairwise(ends[fill - 1 :]))
+    """Seconds of each steady step. InputError where there is none."""
+    steady, ends = steady_steps(trace), step_ends(trace)
+    first, last = steady.start - trace.first_step, steady.stop - trace.first_step
+    return tuple(b - a for a, b in pairwise(ends[first - 1 : last]))
 
 
 def step_time(trace: Trace) -> StepTime:
@@ -71,14 +86,13 @@ def summary(seconds: Sequence[float]) -> StepTime:
 
 
 def busy_seconds(trace: Trace) -> Mapping[str, float]:
-    """Busy seconds a step of each lane, over the items of the steps after the fill."""
-    fill = trace.first_step + fill_steps(trace)
-    steps = trace.steps - fill
-    busy: dict[str, float] = {lane.name: 0.0 for lane in trace.plan.order}
+    """Busy seconds a step of each lane, over the items of the steady steps."""
+    steady = steady_steps(trace)
+    busy = {lane.name: 0.0 for lane in trace.plan.order}
     for span in trace.spans:
-        if fill <= span.item.step < trace.steps:
+        if span.item.step in steady:
             busy[span.lane] += span.seconds
-    return {lane: seconds / max(1, steps) for lane, seconds in busy.items()}
+    return {lane: seconds / len(steady) for lane, seconds in busy.items()}
 
 
 def occupancy(trace: Trace) -> Mapping[str, float]:
@@ -96,12 +110,10 @@ def lane_bound(trace: Trace) -> Bound:
 
 def stage_seconds(trace: Trace) -> Mapping[str, float]:
     """Seconds a step of each stage and transfer, on the lane that it keeps busiest."""
-    fill = trace.first_step + fill_steps(trace)
-    busy: dict[tuple[str, str], float] = {}
+    steady = steady_steps(trace)
+    busy: dict[str, dict[str, float]] = {span.item.name: {} for span in trace.spans}
     for span in trace.spans:
-        if fill <= span.item.step < trace.steps:
-            key = (span.item.name, span.lane)
-            busy[key] = busy.get(key, 0.0) + span.seconds
-    names = dict.fromkeys(span.item.name for span in trace.spans)
-    steps = max(1, trace.steps - fill)
-    return {n: max((s for (m, _), s in busy.items() if m == n), default=0.0) / steps for n in names}
+        if span.item.step in steady:
+            lanes = busy[span.item.name]
+            lanes[span.lane] = lanes.get(span.lane, 0.0) + span.seconds
+    return {name: max(lanes.values(), default=0.0) / len(steady) for name, lanes in busy.items()}
