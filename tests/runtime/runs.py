@@ -9,9 +9,9 @@ from types import MappingProxyType
 
 import torch
 import yaml
-from plans import make_plan
 from safetensors.torch import load_file
 
+from plans import make_plan
 from rpeg.algorithms.pieces import with_evaluation
 from rpeg.cluster import local
 from rpeg.ir import Kind
@@ -76,7 +76,9 @@ def tiny_model(directory: Path) -> Path:
     return directory
 
 
-def make_job(model: Path, output: Path, *, algorithm: str = "ppo", dtype: str = "float64", **changes: object) -> Job:
+def make_job(
+    model: Path, output: Path, *, algorithm: str = "ppo", dtype: str = "float64", **changes: object
+) -> Job:
     """A job of two steps; `changes` are sections to replace."""
     value: dict[str, object] = {
         "name": "test",
@@ -85,7 +87,12 @@ def make_job(model: Path, output: Path, *, algorithm: str = "ppo", dtype: str = 
         "dtype": dtype,
         "data": {"train": "bundled:chain_sum/train.jsonl", "heldout": "bundled:chain_sum/heldout.jsonl"},
         "reward": {"name": "numeric"},
-        "batch": {"prompts": PROMPTS, "samples_per_prompt": SAMPLES, "minibatches": MINIBATCHES, "microbatch": 4},
+        "batch": {
+            "prompts": PROMPTS,
+            "samples_per_prompt": SAMPLES,
+            "minibatches": MINIBATCHES,
+            "microbatch": 4,
+        },
         "lengths": {"max_prompt": 16, "max_response": 6},
         "optimizer": {"lr": 1e-2},
         "cluster": {"cpu": 2},
@@ -117,7 +124,12 @@ def plan_for(
         graph = with_evaluation(graph, job.evaluation.every)
     where = {s.name: blocks.get(s.name, rest) for s in graph.stages if s.kind is not Kind.HOST}
     workload = Workload(
-        job.batch.prompts, job.batch.samples_per_prompt, constant(9), constant(6), job.batch.minibatches, job.batch.epochs
+        job.batch.prompts,
+        job.batch.samples_per_prompt,
+        constant(9),
+        constant(6),
+        job.batch.minibatches,
+        job.batch.epochs,
     )
     return make_plan(
         graph,

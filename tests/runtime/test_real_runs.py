@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from runtime.runs import Ran, make_job, plan_for, run, tiny_model
 
 from rpeg.errors import InputError, RunError
 from rpeg.trace import Trace
 from rpeg.verify import prove, prove_run
+from runtime.runs import Ran, make_job, plan_for, run, tiny_model
 
 ASYNC = "async{stage=generate,staleness=1,freshness=%s}"
 ASSESSMENT = ("reference", "value")
@@ -104,7 +104,9 @@ def test_asynchronous_ppo(freshness: str, model: Path, tmp_path: Path) -> None:
 def grpo(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """GRPO in single precision, split, streamed by groups, with checkpoints on the way."""
     directory = tmp_path_factory.mktemp("grpo") / "run"
-    job = make_job(model, directory, algorithm="grpo", dtype="float32", steps=3, checkpoint={"every": 1, "keep": 2})
+    job = make_job(
+        model, directory, algorithm="grpo", dtype="float32", steps=3, checkpoint={"every": 1, "keep": 2}
+    )
     blocks = {"generate": (0,), "reference": (0,)}
     return run(job, plan_for(job, blocks, rest=(1,), transforms=("stream{chunk=1,unit=group}",)))
 
@@ -137,7 +139,9 @@ def test_a_real_trace_that_lies_is_caught(grpo: Ran) -> None:
 def test_clocks_may_differ(grpo: Ran) -> None:
     trace = grpo.traces[0]
     shifted = tuple(
-        replace(s, start_seconds=s.start_seconds + 1e4, end_seconds=s.end_seconds + 1e4) if s.worker == "device0" else s
+        replace(s, start_seconds=s.start_seconds + 1e4, end_seconds=s.end_seconds + 1e4)
+        if s.worker == "device0"
+        else s
         for s in trace.spans
     )
     assert prove(replace(trace, spans=shifted)).findings == ()
@@ -155,7 +159,9 @@ def test_resume_continues_as_if_never_stopped(model: Path, tmp_path: Path) -> No
     assert prove_run(resumed.traces).findings == ()
     for role, tensors in straight.weights.items():
         for key, tensor in tensors.items():
-            torch.testing.assert_close(resumed.weights[role][key], tensor, rtol=0, atol=0, msg=f"{role} {key}")
+            torch.testing.assert_close(
+                resumed.weights[role][key], tensor, rtol=0, atol=0, msg=f"{role} {key}"
+            )
     steps = [line.split(",")[0] for line in (tmp_path / "parts" / "metrics.jsonl").read_text().splitlines()]
     assert steps == [f'{{"step":{i}' for i in range(4)]
     with pytest.raises(InputError, match="4 of 4 steps"):
@@ -176,7 +182,9 @@ def test_a_worker_that_dies_is_named(model: Path, tmp_path: Path) -> None:
         "    os.kill(os.getppid(), signal.SIGKILL)\n"
         "    return 0.0\n"
     )
-    job = make_job(model, tmp_path / "run", reward={"name": "python:deadly:reward", "import_from": str(tmp_path)})
+    job = make_job(
+        model, tmp_path / "run", reward={"name": "python:deadly:reward", "import_from": str(tmp_path)}
+    )
     with pytest.raises(RunError, match=r"reward\[step 0") as caught:
         run(job, plan_for(job))
     assert "begin anew with --overwrite" in str(caught.value)
