@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from rpeg.calibrate.shapes import Points
 
 def probes(points: Points) -> Iterator[Probe]:
     """`columns` (generalised advantages, the longest that are common), `reward`, `join` and `collect`, by samples."""
-    length = points.forward[1][-1] // 2
+    length, tokenizer = points.forward[1][-1] // 2, _tokenizer()
     for samples in points.samples:
         columns, mask = _columns(samples, length)
 
@@ -30,7 +31,7 @@ def probes(points: Points) -> Iterator[Probe]:
         yield Probe("columns", (samples,), run)
         batch, responses = _batch(samples, length), _responses(samples, length)
         halves = [batch.columns(("old_logprobs", "rewards")), batch]
-        yield Probe("reward", (samples,), partial(_verify, samples))
+        yield Probe("reward", (samples,), partial(_verify, tokenizer, samples))
         yield Probe("join", (samples,), partial(join, halves, batch.ids[::-1]))
         yield Probe("collect", (samples,), partial(_collect, responses))
 
@@ -67,8 +68,19 @@ def _collect(responses: list[Response]) -> None:
     assert len(to_samples(responses)) == len(requests)
 
 
-def _verify(samples: int) -> None:
-    """Decoding is as much again as this at the least: a short answer from bytes, then the verifier."""
-    for number in range(samples):
-        text = bytes(f"the answer is {number}", "utf-8").decode("utf-8", errors="replace")
+def _verify(tokenizer: Any, samples: int) -> None:
+    """Decodes responses to text and checks each."""
+    rows = [list(f"the answer is {number}".encode()) for number in range(samples)]
+    for number, text in enumerate(tokenizer.batch_decode(rows, skip_special_tokens=True)):
         numeric.reward("", text, str(number))
+
+
+def _tokenizer() -> Any:
+    """A byte-level tokenizer: a job's own is not known here, and decoding costs about the same with any."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    plain = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(alphabet)}, merges=[]))
+    plain.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=plain)

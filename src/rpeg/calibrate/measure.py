@@ -125,6 +125,7 @@ def _run_workers(
 def _start(module: str, arguments: list[Path], log: Path) -> subprocess.Popen[bytes]:
     """One thread a worker, also in what libraries start before they are asked."""
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    threads["TOKENIZERS_PARALLELISM"] = "false"
     with log.open("wb") as output:
         return subprocess.Popen(
             [sys.executable, "-m", f"rpeg.calibrate.{module}", *map(str, arguments)],
