@@ -4,8 +4,8 @@
 
 Every round runs each plan once for the same steps, one plan after another, so that slow phases of a machine meet all of
 them alike. Measured is the median over rounds of a run's median step; its interval is the 95 % bootstrap interval of that
-median. Prints a table, writes it as JSON with --out, and exits 1 where a prediction is off by more than 25 %, or where the
-plan ranked first is more than 5 % slower than the fastest measured and not within its interval.
+median. Prints a table, writes it as JSON with --out, and exits 1 where a prediction is off by more than 25 %, or where
+the plan ranked first is more than 5 % slower than the fastest measured and not within its interval.
 """
 
 from __future__ import annotations

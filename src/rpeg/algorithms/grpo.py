@@ -33,6 +33,7 @@ class Hyper:
     normalize_std: divide a group's advantages by its standard deviation; off in Dr. GRPO.
     kl_in: where the KL to the reference counts: in the loss or nowhere.
     entropy_coefficient: weight of the entropy bonus, in nats.
+    advantage_scale: multiplies every advantage; -1 trains against the reward, the control of a learning check.
     loss_aggregation, fixed_length: see `loss.token_weights`.
     """
 
@@ -44,12 +45,14 @@ class Hyper:
     kl_coefficient: float = 0.001
     kl_estimator: loss.KlEstimator = "low_variance"
     entropy_coefficient: float = 0.0
+    advantage_scale: float = 1.0
     loss_aggregation: loss.Aggregation = "sequence_mean_token_mean"
     fixed_length: int | None = None
 
     def __post_init__(self) -> None:
         loss.check_clips(self.clip_low, self.clip_high, self.dual_clip)
         loss.check_range("entropy_coefficient", self.entropy_coefficient, 0.0)
+        loss.check_scale(self.advantage_scale)
         loss.check_kl(self.kl_in, self.kl_estimator, self.kl_coefficient)
         loss.check_aggregation(self.loss_aggregation, self.fixed_length)
         if self.kl_in == "reward":

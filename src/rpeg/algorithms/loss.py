@@ -138,6 +138,8 @@ class PolicyHyper(Protocol):
     def kl_estimator(self) -> KlEstimator: ...
     @property
     def entropy_coefficient(self) -> float: ...
+    @property
+    def advantage_scale(self) -> float: ...
 
 
 def policy_loss(columns: Mapping[str, Tensor], mask: Tensor, hyper: PolicyHyper) -> TokenLoss:
@@ -149,7 +151,7 @@ def policy_loss(columns: Mapping[str, Tensor], mask: Tensor, hyper: PolicyHyper)
     """
     logprobs, old = inside(columns["logprobs"], mask), inside(columns["old_logprobs"], mask)
     ratio = probability_ratio(logprobs, old)
-    advantages = inside(columns["advantages"], mask)
+    advantages = hyper.advantage_scale * inside(columns["advantages"], mask)
     loss, clipped = clipped_policy_loss(ratio, advantages, hyper.clip_low, hyper.clip_high, hyper.dual_clip)
     metrics = {
         "policy_loss": loss,
@@ -166,6 +168,14 @@ def policy_loss(columns: Mapping[str, Tensor], mask: Tensor, hyper: PolicyHyper)
         loss = loss + hyper.kl_coefficient * kl
         metrics["ref_kl"] = kl
     return TokenLoss(loss, {name: metric.detach() for name, metric in metrics.items()})
+
+
+def check_scale(advantage_scale: float) -> None:
+    """InputError for a scale that would teach nothing or without end."""
+    if not advantage_scale or not np.isfinite(advantage_scale):
+        raise InputError(
+            f"advantage_scale is {advantage_scale}, must be finite and not 0; 1 is the algorithm as it is"
+        )
 
 
 def check_clips(clip_low: float, clip_high: float, dual_clip: float | None) -> None:

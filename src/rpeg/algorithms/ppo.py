@@ -27,6 +27,7 @@ class Hyper:
     gamma, lam: discount a token, and the λ of GAE.
     kl_in: where the KL to the reference counts: in the reward of each token, in the loss, or nowhere.
     entropy_coefficient: weight of the entropy bonus, in nats.
+    advantage_scale: multiplies every advantage; -1 trains against the reward, the control of a learning check.
     whiten_advantages: shift and scale the advantages of a whole batch to mean 0, variance 1.
     loss_aggregation, fixed_length: see `loss.token_weights`.
     """
@@ -41,6 +42,7 @@ class Hyper:
     kl_coefficient: float = 0.001
     kl_estimator: loss.KlEstimator = "k1"
     entropy_coefficient: float = 0.0
+    advantage_scale: float = 1.0
     whiten_advantages: bool = True
     loss_aggregation: loss.Aggregation = "token_mean"
     fixed_length: int | None = None
@@ -52,6 +54,7 @@ class Hyper:
         loss.check_range("gamma", self.gamma, 0.0, 1.0)
         loss.check_range("lam", self.lam, 0.0, 1.0)
         loss.check_range("entropy_coefficient", self.entropy_coefficient, 0.0)
+        loss.check_scale(self.advantage_scale)
         loss.check_kl(self.kl_in, self.kl_estimator, self.kl_coefficient)
         loss.check_aggregation(self.loss_aggregation, self.fixed_length)
 
