@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rpeg.errors import RpegError, RunError
+from rpeg.ir import Kind
 from rpeg.plan import Item, ItemKind, Plan
 from rpeg.runtime.batches import Batches
 from rpeg.runtime.record import StepRecord, Tally
@@ -169,12 +170,21 @@ class Driver:
             command.ids,
             tuple(names),
             command.versions,
+            contents=self._contents(command),
         )
         if item.name in self._trainers:
             self._training[item.step] = self._training.get(item.step, 0)
             if self.checkpoints.wanted(item.step + 1, self.steps):
                 work = replace(work, save=self.checkpoints.directory.begin_checkpoint(item.step + 1))
         return [self.handles[lane].run(work, references) for lane in command.lanes]
+
+    def _contents(self, command: Launch) -> int:
+        """How many batches and weights an item's answers hold: one of each part, or of the stage, or of each model."""
+        stage = self.plan.graph.stage(command.item.name)
+        if stage.kind is Kind.GENERATE:
+            return len(command.parts)
+        fed = {copy.model for copy in self.scheduler.lowered.copies}
+        return sum(model in fed for model in stage.models) if stage.kind is Kind.TRAIN else 1
 
     def _transfer_calls(self, command: SyncWeights, seq: int) -> list[AsyncIterator[Answer]]:
         work = Work(command.item, seq, versions=((command.model, command.version),))

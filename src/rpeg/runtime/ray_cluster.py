@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from rpeg.runtime.work import Answer, Station, Work, unpack
+from rpeg.runtime.work import Answer, Station, Work, unbundle, unpack
 from rpeg.runtime.worker import Worker
 
 LOOPBACK = "127.0.0.1"
@@ -67,13 +67,24 @@ class RayHandle:
         self.actor: Any = actor.remote(station)
 
     def run(self, work: Work, references: list[Any]) -> AsyncIterator[Answer]:
-        return self._answers(self.actor.run.options(num_returns="streaming").remote(work, *references))
+        if work.streams:
+            return self._streamed(
+                self.actor.stream.options(num_returns="streaming").remote(work, *references)
+            )
+        return self._whole(self.actor.run.options(num_returns=1 + work.contents).remote(work, *references))
 
     def receive(self, work: Work, reference: Any) -> AsyncIterator[Answer]:
-        return self._answers(self.actor.receive.options(num_returns="streaming").remote(work, reference))
+        return self._whole(self.actor.receive.remote(work, reference))
 
     @staticmethod
-    async def _answers(stream: Any) -> AsyncIterator[Answer]:
+    async def _whole(references: Any) -> AsyncIterator[Answer]:
+        """One reference, or the headers' and one for each content: a call without a stream costs half as much."""
+        first, *contents = references if isinstance(references, list) else [references]
+        for answer in unbundle(await first, contents):
+            yield answer
+
+    @staticmethod
+    async def _streamed(stream: Any) -> AsyncIterator[Answer]:
         async for reference in stream:
             answer, count = await reference
             yield unpack(answer, [await anext(stream) for _ in range(count)])

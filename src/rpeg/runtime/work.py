@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,7 @@ class Work:
     seq: of the command in the driver's log. parts: of a generator, (base part, samples), in order.
     ids: the samples to work on. data: the names of the data that come with it, one for each batch.
     versions: of each trainable model that it reads. save: where a trainer writes its checkpoint afterwards.
+    contents: how many batches and weights its answers hold at most.
     """
 
     item: Item
@@ -55,6 +56,12 @@ class Work:
     data: tuple[str, ...] = ()
     versions: tuple[tuple[str, int], ...] = ()
     save: Path | None = None
+    contents: int = 0
+
+    @property
+    def streams(self) -> bool:
+        """Whether something is to be known of it before its end."""
+        return len(self.parts) > 1
 
 
 @dataclass(frozen=True)
@@ -107,3 +114,24 @@ def unpack(answer: Answer, contents: Sequence[Any]) -> Answer:
     batches = answer.batch or 0
     published = dict(zip(answer.published, contents[batches:], strict=True))
     return Done(contents[0] if batches else None, published, answer.metrics)
+
+
+def bundle(answers: Iterable[Answer], contents: int) -> Any:
+    """All answers of an item as one: their headers, then as many contents as the driver expects, None where fewer are.
+
+    Just the headers where none are expected.
+    """
+    headers, found = [], []
+    for answer in answers:
+        header, *inside = pack(answer)
+        headers.append(header)
+        found += inside
+    return (headers, *found, *[None] * (contents - len(found))) if contents else headers
+
+
+def unbundle(headers: Iterable[tuple[Answer, int]], contents: Sequence[Any]) -> Iterator[Answer]:
+    """The answers of a bundle."""
+    rest = list(contents)
+    for header, count in headers:
+        yield unpack(header, rest[:count])
+        rest = rest[count:]

@@ -31,7 +31,7 @@ from rpeg.plan import Devices, lower
 from rpeg.runtime import assessing, generating, hosting, training
 from rpeg.runtime.holdings import DTYPES, Holding, Holdings
 from rpeg.runtime.inputs import Inputs
-from rpeg.runtime.work import Answer, Done, Part, Station, Work, pack
+from rpeg.runtime.work import Answer, Done, Part, Station, Work, bundle, pack
 from rpeg.schedule import share
 from rpeg.trace import JsonLines, Span, span_file
 
@@ -98,7 +98,11 @@ class Worker:
         for holding in self.holdings.copies.values():
             self._receive(holding, _fetch(broadcasts[holding.model]))
 
-    def run(self, work: Work, *batches: Samples) -> Iterator[Any]:
+    def run(self, work: Work, *batches: Samples) -> Any:
+        """An item of a stage from which nothing is expected before its end: its answers, bundled."""
+        return bundle(self._answers(work, batches), work.contents)
+
+    def stream(self, work: Work, *batches: Samples) -> Iterator[Any]:
         """An item of a stage. A `Part` for each base part of a generator, and `Done` at the end, each packed."""
         for answer in self._answers(work, batches):
             yield from pack(answer)
@@ -122,7 +126,7 @@ class Worker:
                 raise RunError(f"stage {stage.name} is {stage.kind}, which no backend runs")
         yield done
 
-    def receive(self, work: Work, broadcast: Broadcast) -> Iterator[Any]:
+    def receive(self, work: Work, broadcast: Broadcast) -> Any:
         """A transfer: takes a version into the copy that the item names."""
         with self._span(work) as notes:
             holding = self.holdings.copies[work.item.name]
@@ -130,7 +134,7 @@ class Worker:
                 self._receive(holding, broadcast)
             notes.reads[holding.model] = holding.version
             notes.digests[f"{holding.model}@{holding.version}"] = holding.digest
-        yield from pack(Done())
+        return bundle([Done()], work.contents)
 
     def export(self, model: str, directory: str) -> None:
         """Writes a trained model as a Hugging Face directory with its tokenizer; collective over its trainer's block."""
