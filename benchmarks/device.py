@@ -3,7 +3,8 @@
     python benchmarks/device.py --device cuda
 
 Generates and trains with the bundled model in double precision on the CPU and on the device: the sampled tokens must be
-the same, log-probabilities agree to 1e-9 and weights after two updates to 1e-8. Then times generation in the dtypes that
+the same, log-probabilities agree to 1e-5 and weights after two updates to 1e-4. Closer they cannot be: Hugging Face's
+Llama computes norms and rotary angles in single precision whatever the model's dtype. Then times generation in the dtypes that
 the device is used in, and checks the canary between engine and trainer there. Needs neither Ray nor a network.
 """
 
@@ -17,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+import rpeg
 from rpeg import algorithms
 from rpeg.algorithms.loss import token_weights
 from rpeg.backends.generation.protocol import Request, Sampling, to_samples
@@ -26,8 +28,8 @@ from rpeg.backends.samples import Samples
 from rpeg.backends.training.optimizer import OptimizerConfig
 from rpeg.backends.training.trainer import Trainer
 from rpeg.backends.weights import canary_logprobs, canary_tokens, check_canary
-from rpeg.job.bundled import ASSETS
 
+ASSETS = Path(rpeg.__file__).parent / "assets"
 PROMPTS = ("53 + 29 =", "11 + 18 =", "77 + 45 =", "90 + 10 =")
 EOS = 258
 
@@ -61,7 +63,7 @@ def work(device: str) -> Outcome:
     samples = generate(model, device, 64)
     trainer = Trainer(model, optimizer=OptimizerConfig(lr=1e-3))
     old = trainer.logprobs(samples, temperature=1.0, microbatch=16)
-    np.testing.assert_allclose(old, samples.token["behaviour_logprobs"], atol=1e-9)
+    np.testing.assert_allclose(old, samples.token["behaviour_logprobs"], atol=1e-5)
     advantages = np.sin(np.arange(len(old)))
     ready = samples.with_columns({"old_logprobs": old, "advantages": advantages})
     grpo = algorithms.load("grpo")
@@ -69,7 +71,10 @@ def work(device: str) -> Outcome:
     halves = [ready.rows(np.arange(32)), ready.rows(np.arange(32, 64))]
     weights = [token_weights(half.lengths, "token_mean") for half in halves]
     metrics = trainer.train(
-        halves, weights, lambda columns, mask: grpo.OPS["grpo_policy_loss"](columns, mask, hyper), microbatch=16
+        halves,
+        weights,
+        lambda columns, mask: grpo.OPS["grpo_policy_loss"](columns, mask, hyper),
+        microbatch=16,
     )
     return Outcome(samples, {n: p.detach().cpu() for n, p in model.named_parameters()}, metrics["loss"])
 
@@ -77,13 +82,15 @@ def work(device: str) -> Outcome:
 def compare(one: Outcome, other: Outcome) -> None:
     assert one.samples.responses is not None
     same = np.array_equal(one.samples.responses, other.samples.responses)
-    logprobs = np.abs(one.samples.token["behaviour_logprobs"] - other.samples.token["behaviour_logprobs"]).max()
+    logprobs = np.abs(
+        one.samples.token["behaviour_logprobs"] - other.samples.token["behaviour_logprobs"]
+    ).max()
     weights = max(float((one.weights[n] - other.weights[n]).abs().max()) for n in one.weights)
     print(f"same tokens: {same}; largest difference: logprobs {logprobs:.1e}, weights {weights:.1e}")
     print(f"loss: {one.loss:.12f} and {other.loss:.12f}")
     assert same
-    assert logprobs < 1e-9
-    assert weights < 1e-8
+    assert logprobs < 1e-5
+    assert weights < 1e-4
 
 
 def speed(device: str, dtype: torch.dtype, count: int) -> None:
@@ -95,7 +102,9 @@ def speed(device: str, dtype: torch.dtype, count: int) -> None:
     seconds = time.perf_counter() - start
     tokens = canary_tokens(model.vocab_size)
     difference = check_canary(canary_logprobs(model.hf, tokens), Trainer(model).canary(tokens), dtype)
-    print(f"{dtype}: {samples.lengths.sum() / seconds:,.0f} tokens/s at {count} rows; canary differs by {difference:.1e}")
+    print(
+        f"{dtype}: {samples.lengths.sum() / seconds:,.0f} tokens/s at {count} rows; canary differs by {difference:.1e}"
+    )
 
 
 def main() -> None:
