@@ -4,8 +4,8 @@
 
 Generates and trains with the bundled model in double precision on the CPU and on the device: the sampled tokens must be
 the same, log-probabilities agree to 1e-5 and weights after two updates to 1e-4. Closer they cannot be: Hugging Face's
-Llama computes norms and rotary angles in single precision whatever the model's dtype. Then times generation in the dtypes that
-the device is used in, and checks the canary between engine and trainer there. Needs neither Ray nor a network.
+Llama computes norms and rotary angles in single precision whatever the model's dtype. Then times generation in the dtypes
+that the device is used in, and checks the canary between engine and trainer there. Needs neither Ray nor a network.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from rpeg.calibrate.tables import averages, tables
 from rpeg.cost import OPS, Calibration
 from rpeg.cost import table as files
 from rpeg.errors import InputError, RunError
+from rpeg.job.cache import cache_directory
 
 TINY = Architecture("tiny", "llama", 2, 32, 4, 2, 8, 64, 64, 128, tied_embeddings=True)
 LARGE = Architecture("large", "llama", 30, 576, 9, 3, 64, 1536, 49152, 8192, tied_embeddings=True)
@@ -104,7 +105,7 @@ def test_the_cache_is_where_it_is_told_and_knows_what_times_depend_on(tmp_path, 
 def test_the_cache_follows_the_desktop_convention(tmp_path, monkeypatch) -> None:
     monkeypatch.delenv("RPEG_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache.directory() == tmp_path / "rpeg"
+    assert cache_directory() == tmp_path / "rpeg"
 
 
 def test_what_cannot_be_measured_is_refused_before_anything_starts(tmp_path, monkeypatch) -> None:

@@ -60,9 +60,9 @@ def test_check_says_what_was_understood(monkeypatch: pytest.MonkeyPatch, tmp_pat
     result = rpeg("check", "--quick", str(EXAMPLES / "ppo.yaml"))
     assert result.exit_code == 0, result.output
     for words in (
-        "60 steps",
-        "64 prompts × 8 = 512 samples",
-        "4 × 128 samples an epoch",
+        "40 steps",
+        "16 prompts × 8 = 128 samples",
+        "4 × 32 samples an epoch",
         "2 × cpu",
         "is a valid job",
     ):

@@ -74,6 +74,22 @@ def test_synchronous_plans_train_alike(name: str, model: Path, single: Ran, tmp_
             torch.testing.assert_close(ran.weights[role][key], tensor, rtol=0, atol=1e-8, msg=f"{role} {key}")
 
 
+def test_single_precision_differs_by_rounding_only(model: Path, tmp_path: Path) -> None:
+    """The first update: same samples, losses to 1e-5, gradient norms to 1e-5 of themselves."""
+    found = []
+    for name, where in (("one", {"rest": (0,)}), ("two", {"zero": 3})):
+        job = make_job(model, tmp_path / name, dtype="float32", steps=1)
+        found.append(run(job, plan_for(job, **where)))  # type: ignore[arg-type]
+    one, two = found
+    assert sampled(one) == sampled(two)
+    first, second = one.outcome.records[0], two.outcome.records[0]
+    for role in ("actor", "critic"):
+        assert second.metrics[f"{role}/loss"] == pytest.approx(first.metrics[f"{role}/loss"], rel=0, abs=1e-5)
+        assert second.metrics[f"{role}/grad_norm"] == pytest.approx(
+            first.metrics[f"{role}/grad_norm"], rel=1e-5
+        )
+
+
 def test_training_moved_the_weights(single: Ran, model: Path) -> None:
     """The comparison above would hold for runs that train nothing."""
     from safetensors.torch import load_file

@@ -27,8 +27,8 @@ def _job(*changes: tuple[str, str]) -> Job:
 
 def test_the_batch_is_the_workload() -> None:
     w = _problem().workload
-    assert (w.prompts, w.samples_per_prompt, w.minibatches, w.epochs) == (64, 8, 4, 1)
-    assert w.response_lengths.maximum <= 16
+    assert (w.prompts, w.samples_per_prompt, w.minibatches, w.epochs) == (16, 8, 4, 1)
+    assert w.response_lengths.maximum <= 22
     assert w.prompt_lengths.maximum <= 32
 
 
@@ -69,7 +69,7 @@ def test_what_nobody_said_is_said_to_be_assumed() -> None:
 
 def test_expected_lengths_are_taken_where_they_are_given() -> None:
     lines = [line for line in EXAMPLE.splitlines() if "expected_response" in line]
-    given = ("  max_response: 16", "  expected_response: {mean: 6, p95: 12}\n  max_response: 16")
+    given = ("  max_response: 22", "  expected_response: {mean: 6, p95: 12}\n  max_response: 22")
     text = EXAMPLE
     for line in lines:
         text = text.replace(line + "\n", "")

@@ -16,14 +16,7 @@ from rpeg.cost import Calibration
 from rpeg.cost import table as files
 from rpeg.cost.table import SCHEMA
 from rpeg.errors import InputError
-
-
-def directory() -> Path:
-    """``$RPEG_CACHE``, else ``$XDG_CACHE_HOME/rpeg``, else ``~/.cache/rpeg``."""
-    if own := os.environ.get("RPEG_CACHE"):
-        return Path(own)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "rpeg"
+from rpeg.job.cache import cache_directory
 
 
 def path(architecture: Architecture, dtype: str, processes: int, shapes: Shapes) -> Path:
@@ -40,7 +33,7 @@ def transport_path() -> Path:
 def _file(what: str, details: list[Any]) -> Path:
     key = [SCHEMA, machine.processor(), os.cpu_count(), machine.versions(), *details]
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
-    return directory() / f"{what}-{digest}.json"
+    return cache_directory() / f"{what}-{digest}.json"
 
 
 def load(where: Path) -> Calibration | None:

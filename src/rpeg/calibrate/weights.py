@@ -16,6 +16,8 @@ from rpeg.calibrate.shapes import Points
 
 # The same on every rank, else one waits for another that has gone on.
 _CALLS = 8
+# About 10 ms on a core: what lies between two collectives of small models.
+_BUSY_SIZE, _BUSY_PRODUCTS = 384, 8
 
 
 def probes(model: PolicyModel) -> list[Probe]:
@@ -31,21 +33,32 @@ def probes(model: PolicyModel) -> list[Probe]:
 
 
 def collective_probes(points: Points, dtype: torch.dtype) -> Iterator[Probe]:
-    """All-reduce, all-gather and reduce-scatter over all workers; every rank makes the same calls in step."""
+    """All-reduce, all-gather and reduce-scatter over all workers; every rank makes the same calls in step.
+
+    Each follows some computing, as in a run: ranks then arrive apart and find the network asleep.
+    """
     ranks = dist.get_world_size()
+    block = torch.randn(_BUSY_SIZE, _BUSY_SIZE, dtype=dtype)
+
+    def busy() -> None:
+        for _ in range(_BUSY_PRODUCTS):
+            torch.mm(block, block)
+
     for size in points.sizes:
         whole = torch.ones(max(ranks, size // dtype.itemsize // ranks * ranks), dtype=dtype)
         part = whole[: len(whole) // ranks].clone()
-        yield Probe("all_reduce", (ranks, size), partial(dist.all_reduce, whole), calls=_CALLS)
+        yield Probe("all_reduce", (ranks, size), partial(dist.all_reduce, whole), busy, _CALLS)
         yield Probe(
             "all_gather",
             (ranks, size),
             partial(dist.all_gather_into_tensor, whole, part),
-            calls=_CALLS,
+            busy,
+            _CALLS,
         )
         yield Probe(
             "reduce_scatter",
             (ranks, size),
             partial(dist.reduce_scatter_tensor, part, whole),
-            calls=_CALLS,
+            busy,
+            _CALLS,
         )

@@ -54,6 +54,7 @@ def command(
     """
     from rich.console import Console
 
+    from rpeg.cli.main import INTERRUPTED
     from rpeg.errors import InputError
     from rpeg.job import load_job
     from rpeg.report.live import make_view
@@ -79,6 +80,8 @@ def command(
     proven = _show(job, plan, outcome, comparison, console)
     if not proven:
         raise typer.Exit(1)
+    if not outcome.finished:
+        raise typer.Exit(INTERRUPTED)
 
 
 def _job_with(job: Job, output: Path | None, steps: int | None) -> Job:

@@ -18,7 +18,7 @@ from rpeg.cost.tree import Cost, sequence
 
 Ints = npt.NDArray[np.int64]
 
-_AGREEMENT_BYTES = 512.0
+_AGREEMENT_BYTES = 2048.0
 
 
 def train(
@@ -136,5 +136,5 @@ def _sharded(
 
 
 def _agreement(ranks: int, timing: Timing) -> Cost:
-    """Counts of micro-batches before and metrics after: two small all-gathers each."""
-    return collective("agree", "all_gather", ranks, _AGREEMENT_BYTES, timing, 4)
+    """Counts of micro-batches before and metrics after: a small all-gather each."""
+    return collective("agree", "all_gather", ranks, _AGREEMENT_BYTES, timing, 2)

@@ -100,7 +100,13 @@ class Driver:
         self._observed: dict[int, int] = {}
 
     @property
+    def is_stopping(self) -> bool:
+        """Whether a stop was requested."""
+        return self._stop_after is not None
+
+    @property
     def stopped_early(self) -> bool:
+        """Whether the stop that was requested leaves steps undone."""
         return self._stop_after is not None and self._stop_after < self.steps
 
     def request_stop(self) -> int:
@@ -129,7 +135,9 @@ class Driver:
             self._log.close()
 
     def _may_stop(self) -> bool:
-        return self._stop_after is not None and len(self.records) >= self._stop_after - self.first_step
+        if self._stop_after is None or self._stop_after == self.steps:
+            return False
+        return len(self.records) >= self._stop_after - self.first_step
 
     async def _next_event(self) -> Event:
         try:

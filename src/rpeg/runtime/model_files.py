@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping
-from pathlib import Path
 
 from rpeg.backends.models import convert_gguf
 from rpeg.ir import Graph
 from rpeg.job import Job, ModelSource
+from rpeg.job.cache import cache_directory
 
 
 def model_files(job: Job, graph: Graph) -> Mapping[str, str]:
@@ -30,12 +29,7 @@ def _converted(source: ModelSource) -> str:
     file = source.directory / source.gguf_file
     stamp = f"{file}:{file.stat().st_size}:{file.stat().st_mtime_ns}"
     name = hashlib.blake2b(stamp.encode(), digest_size=8).hexdigest()
-    target = _cache() / "models" / f"{file.stem}-{name}"
+    target = cache_directory() / "models" / f"{file.stem}-{name}"
     target.parent.mkdir(parents=True, exist_ok=True)
     convert_gguf(str(source.directory), source.gguf_file, str(target))
     return str(target)
-
-
-def _cache() -> Path:
-    default = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "rpeg"
-    return Path(os.environ.get("RPEG_CACHE") or default).expanduser()

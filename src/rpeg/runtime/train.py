@@ -233,7 +233,7 @@ def _interrupts(driver: Driver, view: _Recorder) -> Iterator[None]:
     main = asyncio.current_task()
 
     def stop() -> None:
-        if driver.stopped_early and main is not None:
+        if driver.is_stopping and main is not None:
             main.cancel()
         else:
             view.on_stopping(driver.request_stop())

@@ -11,6 +11,8 @@ from torch import Tensor
 
 Group = dist.ProcessGroup | None
 
+_SHORT_BYTES = 1016
+
 
 def size(group: Group) -> int:
     """Ranks in the group."""
@@ -23,15 +25,28 @@ def rank(group: Group) -> int:
 
 
 def gather_json(value: Any, group: Group, device: torch.device) -> list[Any]:
-    """The JSON values of all ranks, in rank order, on every rank. Nothing is unpickled."""
+    """The JSON values of all ranks, in rank order, on every rank. Nothing is unpickled.
+
+    One collective where all are short, as they nearly always are: each row begins with the length of what follows.
+    """
     if group is None or size(group) == 1:
         return [value]
     data = json.dumps(value).encode()
-    lengths = [int(n) for n in all_gather(torch.tensor([len(data)], device=device), group)]
-    row = torch.zeros(max(lengths), dtype=torch.uint8, device=device)
-    row[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(device)
-    rows = all_gather(row, group).cpu().numpy()
-    return [json.loads(rows[i, :n].tobytes()) for i, n in enumerate(lengths)]
+    rows = _gather_bytes(data, _SHORT_BYTES, group, device)
+    longest = max(length for length, _ in rows)
+    if longest > _SHORT_BYTES:
+        rows = _gather_bytes(data, longest, group, device)
+    return [json.loads(content[:length]) for length, content in rows]
+
+
+def _gather_bytes(
+    data: bytes, room: int, group: dist.ProcessGroup, device: torch.device
+) -> list[tuple[int, bytes]]:
+    """(length, the first `room` bytes) of every rank's data."""
+    framed = len(data).to_bytes(8, "little") + data[:room].ljust(room, b"\0")
+    row = torch.frombuffer(bytearray(framed), dtype=torch.uint8).to(device)
+    gathered = [bytes(r) for r in all_gather(row, group).cpu().numpy()]
+    return [(int.from_bytes(r[:8], "little"), r[8:]) for r in gathered]
 
 
 def all_gather(row: Tensor, group: dist.ProcessGroup) -> Tensor:
