@@ -75,7 +75,7 @@ def test_synchronous_plans_train_alike(name: str, model: Path, single: Ran, tmp_
 
 
 def test_single_precision_differs_by_rounding_only(model: Path, tmp_path: Path) -> None:
-    """The first update: same samples, losses and gradient norms to 1e-5. Later ones magnify rounding: AdamW divides by it."""
+    """The first update, to 1e-5. Later ones magnify rounding, which AdamW divides by its own size."""
     found = []
     batch = {"prompts": PROMPTS, "samples_per_prompt": SAMPLES, "minibatches": 1, "microbatch": 4}
     for name, where in (("one", {"rest": (0,)}), ("two", {"zero": 3})):
