@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from plans import PLANS, asynchronous, colocated, run, split
 from rpeg.errors import InputError
 from rpeg.plan import Item
-from rpeg.report.occupancy import fill_steps, lane_accounts, steady_window, step_ends, step_seconds
+from rpeg.report.occupancy import lane_accounts, steady_window, step_seconds
+from rpeg.trace import fill_steps, step_ends
 
 
 def constant(item: Item) -> float:
@@ -28,7 +29,7 @@ def test_a_window_holds_whole_steady_steps() -> None:
 
 def test_an_asynchronous_pipeline_takes_longer_to_fill() -> None:
     trace = run(asynchronous(), 6)
-    assert fill_steps(trace) == 2
+    assert fill_steps(trace.plan) == 2
     assert steady_window(trace).first_step == 2
 
 

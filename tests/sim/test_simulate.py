@@ -19,8 +19,7 @@ from rpeg.sim import (
     simulate,
     step_time,
 )
-from rpeg.sim.step import step_ends
-from rpeg.trace import Trace, What
+from rpeg.trace import Trace, What, step_ends
 from rpeg.transforms import Transform, parse
 from rpeg.workload import constant
 from samples_of_plans import TableCosts, assign, cluster, grpo, plan_of, ppo, workload
@@ -61,7 +60,7 @@ def test_colocated_is_the_sum_of_its_stages() -> None:
 
 
 def test_a_step_ends_with_its_last_trainer() -> None:
-    assert step_ends(simulate(_plan(), COSTS, 2)) == (49.0, 98.0)
+    assert dict(step_ends(simulate(_plan(), COSTS, 2))) == {0: 49.0, 1: 98.0}
 
 
 def test_the_overhead_of_a_dispatch_counts_for_each_item_in_a_row() -> None:

@@ -18,7 +18,7 @@ from rpeg.backends.training.logprobs import token_logprobs
 from rpeg.backends.training.microbatch import build
 from rpeg.backends.training.optimizer import OptimizerConfig
 from rpeg.backends.training.tally import Tally
-from rpeg.backends.training.trainer import _WEIGHT, Trainer
+from rpeg.backends.training.trainer import TOKEN_WEIGHT, Trainer
 from rpeg.calibrate.probe import Probe
 from rpeg.calibrate.shapes import Points, response_tokens
 
@@ -107,7 +107,7 @@ def policy_samples(rows: int, length: int, vocabulary: int) -> Samples:
         np.arange(rows),
         np.full(rows, response),
         {name: generator.normal(size=tokens) for name in names},
-        {"rewards": np.zeros(rows), _WEIGHT: np.ones(rows)},
+        {"rewards": np.zeros(rows), TOKEN_WEIGHT: np.ones(rows)},
         generator.integers(0, vocabulary, rows * prompt),
         np.full(rows, prompt),
         generator.integers(0, vocabulary, tokens),

@@ -16,13 +16,11 @@ from rpeg.plan import ItemKind, digest
 from rpeg.report.occupancy import (
     LaneAccount,
     Window,
-    fill_steps,
     lane_accounts,
     steady_window,
-    step_ends,
     step_seconds,
 )
-from rpeg.trace import Trace
+from rpeg.trace import Trace, fill_steps, step_ends
 from rpeg.units import seconds_text
 
 
@@ -137,7 +135,7 @@ def longest_stretch(traces: tuple[Trace, ...]) -> Trace:
     """The stretch of a run that has the most steps to compare. Raises InputError for none."""
     if not traces:
         raise InputError("there is no trace to compare")
-    return max(traces, key=lambda trace: len(step_ends(trace)) - fill_steps(trace))
+    return max(traces, key=lambda trace: len(step_ends(trace)) - fill_steps(trace.plan))
 
 
 def comparison_table(comparison: Comparison) -> RenderableType:

@@ -7,13 +7,12 @@ wall time in it is what its stages took and what it idled; that the two add up i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
 from rpeg.errors import InputError
-from rpeg.ir import Kind
-from rpeg.trace import Span, Trace, What
+from rpeg.trace import Span, Trace, fill_steps, step_ends
 from rpeg.verify import on_driver_clock
 
 
@@ -54,31 +53,13 @@ class LaneAccount:
         return self.wall_seconds - self.busy_seconds - self.idle_seconds
 
 
-def step_ends(trace: Trace) -> Mapping[int, float]:
-    """Step → when all its training had ended, by the driver's clock; steps without that are left out."""
-    trainers = {s.name: s for s in trace.plan.graph.stages if s.kind is Kind.TRAIN}
-    ended: dict[int, set[str]] = {}
-    ends: dict[int, float] = {}
-    for entry in trace.entries:
-        if entry.what is What.FINISHED and entry.item.name in trainers:
-            ended.setdefault(entry.item.step, set()).add(entry.item.name)
-            ends[entry.item.step] = max(entry.seconds, ends.get(entry.item.step, entry.seconds))
-    due = {step: {name for name, s in trainers.items() if s.fires(step)} for step in ended}
-    return {step: ends[step] for step in sorted(ended) if ended[step] >= due[step]}
-
-
-def fill_steps(trace: Trace) -> int:
-    """Steps at a stretch's start that are unlike the later ones: versions are not yet as old as they will be."""
-    return max((edge.delay for edge in trace.plan.graph.edges), default=1)
-
-
 def steady_window(trace: Trace, skip: int | None = None) -> Window:
     """All whole steps after the first `skip` (by default those of the fill, `fill_steps`).
 
     Raises InputError where no step is left.
     """
     ends = step_ends(trace)
-    skipped = max(1, fill_steps(trace) if skip is None else skip)
+    skipped = max(1, fill_steps(trace.plan) if skip is None else skip)
     steps = sorted(ends)
     if len(steps) <= skipped:
         raise InputError(

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,8 +21,20 @@ from rpeg.runtime.batches import Batches
 from rpeg.runtime.record import StepRecord, Tally
 from rpeg.runtime.run_directory import Checkpoint, RunDirectory
 from rpeg.runtime.work import Answer, Part, Work
-from rpeg.schedule import Cancel, Command, Event, Failed, Finished, Launch, Produced, Scheduler, SyncWeights
-from rpeg.trace import Entry, JsonLines, What, driver_file
+from rpeg.schedule import (
+    Cancel,
+    Command,
+    Event,
+    Failed,
+    Finished,
+    Launch,
+    Produced,
+    Scheduler,
+    SyncWeights,
+    command_entry,
+    event_entry,
+)
+from rpeg.trace import Entry, JsonLines, driver_file
 
 
 class Handle(Protocol):
@@ -123,7 +136,7 @@ class Driver:
             self._obey(self.scheduler.start())
             while not self.scheduler.done and not self._may_stop():
                 event = await self._next_event()
-                self._write(_event_entry(event))
+                self._write(partial(event_entry, event=event))
                 commands = self.scheduler.on(event)
                 if isinstance(event, Finished):
                     self._on_finished(event.item)
@@ -159,7 +172,7 @@ class Driver:
         for command in commands:
             if isinstance(command, Cancel):
                 raise RunError(command.reason)
-            entry = self._write(_command_entry(command))
+            entry = self._write(partial(command_entry, command=command))
             self._open[command.item.step] = self._open.get(command.item.step, 0) + 1
             if isinstance(command, SyncWeights):
                 calls = self._transfer_calls(command, entry.seq)
@@ -265,30 +278,6 @@ class Driver:
         self._log.write(entry.to_json())
         self.watcher.on_entry(entry)
         return entry
-
-
-def _command_entry(command: Launch | SyncWeights) -> Callable[[int, float], Entry]:
-    if isinstance(command, SyncWeights):
-        versions = {command.model: command.version}
-        return lambda seq, now: Entry(seq, now, What.SYNC, command.item, command.lanes, versions=versions)
-    return lambda seq, now: Entry(
-        seq,
-        now,
-        What.LAUNCH,
-        command.item,
-        command.lanes,
-        parts=command.parts,
-        ids=command.ids,
-        versions=dict(command.versions),
-    )
-
-
-def _event_entry(event: Event) -> Callable[[int, float], Entry]:
-    if isinstance(event, Produced):
-        return lambda seq, now: Entry(seq, now, What.PRODUCED, event.item, part=event.part, ids=event.ids)
-    if isinstance(event, Failed):
-        return lambda seq, now: Entry(seq, now, What.FAILED, event.item, error=event.error)
-    return lambda seq, now: Entry(seq, now, What.FINISHED, event.item)
 
 
 def error_text(error: BaseException) -> str:

@@ -16,6 +16,7 @@ from rpeg.errors import InputError, RunError
 from rpeg.job import Job, dump_job
 from rpeg.plan import Plan, check, device_lane, digest, read_plan, write_plan
 from rpeg.runtime.driver import Checkpoints, Driver, Watcher, error_text
+from rpeg.runtime.limits import check_backends
 from rpeg.runtime.model_files import model_files
 from rpeg.runtime.ray_cluster import RayHandle, call_all, ray_cluster
 from rpeg.runtime.record import StepRecord
@@ -88,6 +89,7 @@ def train(
 ) -> Outcome:
     """Runs the job. Raises InputError before anything starts, RunError where the run broke off."""
     check(plan)
+    check_backends(plan)
     first_step = start.steps if start else 0
     if start is None and options.overwrite:
         run.clear()

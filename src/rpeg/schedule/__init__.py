@@ -1,6 +1,7 @@
 """The pure scheduler that the simulator and the runtime both drive."""
 
 from rpeg.plan import source_step
+from rpeg.schedule.log import command_entry, event_entry
 from rpeg.schedule.messages import Cancel, Command, Event, Failed, Finished, Launch, Produced, SyncWeights
 from rpeg.schedule.order import list_order
 from rpeg.schedule.scheduler import Scheduler
@@ -16,6 +17,8 @@ __all__ = [
     "Produced",
     "Scheduler",
     "SyncWeights",
+    "command_entry",
+    "event_entry",
     "list_order",
     "share",
     "source_step",

@@ -18,13 +18,13 @@ from rpeg.sim.step import (
     Bound,
     StepTime,
     drain_steps,
-    fill_steps,
     lane_bound,
     occupancy,
     stage_seconds,
     steady_steps,
     step_time,
 )
+from rpeg.trace import fill_steps
 
 STEPS = 10  # between fill and drain
 

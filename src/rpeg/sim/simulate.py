@@ -8,11 +8,22 @@ from collections.abc import Iterable
 from rpeg.errors import RunError
 from rpeg.ir import Kind
 from rpeg.plan import Item, ItemKind, Plan, Task
-from rpeg.schedule import Command, Event, Finished, Launch, Produced, Scheduler, SyncWeights, share
+from rpeg.schedule import (
+    Command,
+    Event,
+    Finished,
+    Launch,
+    Produced,
+    Scheduler,
+    SyncWeights,
+    command_entry,
+    event_entry,
+    share,
+)
 from rpeg.sim.costs import Batch, Costs
 from rpeg.sim.lengths import Draws
 from rpeg.sim.stream import departures
-from rpeg.trace import Entry, Span, Trace, What
+from rpeg.trace import Entry, Span, Trace
 
 
 def simulate(
@@ -49,7 +60,7 @@ class _Simulation:
         self._carry_out(0.0, self._scheduler.start())
         while self._events:
             now, _, event = heapq.heappop(self._events)
-            self._entries.append(_heard(len(self._entries), now, event))
+            self._entries.append(event_entry(len(self._entries), now, event))
             self._carry_out(now, self._scheduler.on(event))
         if not self._scheduler.done:
             waits = "; ".join(f"{item} waits for {what}" for item, what in self._scheduler.waiting())
@@ -64,7 +75,7 @@ class _Simulation:
             if not isinstance(command, (Launch, SyncWeights)):
                 continue
             seq = len(self._entries)
-            self._entries.append(_said(seq, now, command))
+            self._entries.append(command_entry(seq, now, command))
             start = now + self._costs.dispatch_seconds
             end = self._run(command, start)
             self._spans += self._spans_of(command, seq, start, end)
@@ -132,25 +143,3 @@ def _by_lane(batch: Batch, lanes: int) -> list[Batch]:
         return [batch]
     shares = share(batch.ids, batch.response_lengths, lanes)
     return [batch.take([position[i] for i in ids]) for ids in shares]
-
-
-def _said(seq: int, now: float, command: Launch | SyncWeights) -> Entry:
-    if isinstance(command, SyncWeights):
-        versions = {command.model: command.version}
-        return Entry(seq, now, What.SYNC, command.item, command.lanes, versions=versions)
-    return Entry(
-        seq,
-        now,
-        What.LAUNCH,
-        command.item,
-        command.lanes,
-        parts=command.parts,
-        ids=command.ids,
-        versions=dict(command.versions),
-    )
-
-
-def _heard(seq: int, now: float, event: Event) -> Entry:
-    if isinstance(event, Produced):
-        return Entry(seq, now, What.PRODUCED, event.item, part=event.part, ids=event.ids)
-    return Entry(seq, now, What.FINISHED, event.item)

@@ -9,9 +9,8 @@ from itertools import pairwise
 import numpy as np
 
 from rpeg.errors import InputError
-from rpeg.ir import Kind
-from rpeg.plan import ItemKind, Plan
-from rpeg.trace import Trace, What
+from rpeg.plan import Plan
+from rpeg.trace import Trace, fill_steps, step_ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,23 +29,6 @@ class Bound:
 
     lane: str
     seconds: float
-
-
-def step_ends(trace: Trace) -> tuple[float, ...]:
-    """When the training of each step ended, by the driver's clock; steps that did not end are left out."""
-    trainers = {s.name for s in trace.plan.graph.stages if s.kind is Kind.TRAIN}
-    ends: dict[int, float] = {}
-    seen: dict[int, int] = {}
-    for entry in trace.entries:
-        if entry.what is What.FINISHED and entry.item.kind is ItemKind.RUN and entry.item.name in trainers:
-            ends[entry.item.step] = max(entry.seconds, ends.get(entry.item.step, 0.0))
-            seen[entry.item.step] = seen.get(entry.item.step, 0) + 1
-    return tuple(ends[step] for step in sorted(ends) if seen[step] == len(trainers))
-
-
-def fill_steps(plan: Plan) -> int:
-    """Steps at the start that are not like the later ones: versions are not yet as old as they will be."""
-    return max((edge.delay for edge in plan.graph.edges), default=1)
 
 
 def drain_steps(plan: Plan) -> int:
@@ -69,7 +51,7 @@ def steady_steps(trace: Trace) -> range:
 
 def step_seconds(trace: Trace) -> tuple[float, ...]:
     """Seconds of each steady step. InputError where there is none."""
-    steady, ends = steady_steps(trace), step_ends(trace)
+    steady, ends = steady_steps(trace), tuple(step_ends(trace).values())
     first, last = steady.start - trace.first_step, steady.stop - trace.first_step
     return tuple(b - a for a, b in pairwise(ends[first - 1 : last]))
 

@@ -11,6 +11,7 @@ from rpeg.trace.files import (
     write_trace,
 )
 from rpeg.trace.span import Span
+from rpeg.trace.steps import fill_steps, step_ends
 from rpeg.trace.trace import Source, Trace
 
 __all__ = [
@@ -23,7 +24,9 @@ __all__ = [
     "begin_stretch",
     "driver_file",
     "end_stretch",
+    "fill_steps",
     "read_traces",
     "span_file",
+    "step_ends",
     "write_trace",
 ]

@@ -163,7 +163,7 @@ class Trainer:
         tally, steps = Tally(), []
         for samples, weight, parts, count in zip(minibatches, weights, rows, counts, strict=True):
             self.parameters.zero_gradients()
-            weighted = samples.with_columns(sample={_WEIGHT: np.asarray(weight, dtype=np.float64)})
+            weighted = samples.with_columns(sample={TOKEN_WEIGHT: np.asarray(weight, dtype=np.float64)})
             for position in range(count):
                 micro = self.build_microbatch(weighted, parts, position)
                 self.forward_backward(micro, loss, wanted, tally, last=position == count - 1)
@@ -181,7 +181,7 @@ class Trainer:
             nothing.backward()  # type: ignore[no-untyped-call]
             return
         columns = micro.columns(next(iter(out.values())).dtype)
-        weight = columns.pop(_WEIGHT)[:, None]
+        weight = columns.pop(TOKEN_WEIGHT)[:, None]
         columns.update({name: micro.padded(flat) for name, flat in out.items()})
         result = loss(columns, micro.mask)
         total = torch.where(micro.mask, result.loss * weight, 0).sum()
@@ -292,4 +292,5 @@ class Trainer:
         return self.optimizer.state_bytes() if self.optimizer else 0
 
 
-_WEIGHT = "_token_weight"
+TOKEN_WEIGHT = "_token_weight"
+"""The sample column that carries what each token of a row weighs; `forward_backward` takes it out."""

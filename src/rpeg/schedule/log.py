@@ -1,0 +1,32 @@
+"""Commands and events as the entries of a driver's log."""
+
+from __future__ import annotations
+
+from rpeg.schedule.messages import Event, Failed, Launch, Produced, SyncWeights
+from rpeg.trace import Entry, What
+
+
+def command_entry(seq: int, seconds: float, command: Launch | SyncWeights) -> Entry:
+    """What the driver asked for, and when."""
+    if isinstance(command, SyncWeights):
+        versions = {command.model: command.version}
+        return Entry(seq, seconds, What.SYNC, command.item, command.lanes, versions=versions)
+    return Entry(
+        seq,
+        seconds,
+        What.LAUNCH,
+        command.item,
+        command.lanes,
+        parts=command.parts,
+        ids=command.ids,
+        versions=dict(command.versions),
+    )
+
+
+def event_entry(seq: int, seconds: float, event: Event) -> Entry:
+    """What the driver heard, and when."""
+    if isinstance(event, Produced):
+        return Entry(seq, seconds, What.PRODUCED, event.item, part=event.part, ids=event.ids)
+    if isinstance(event, Failed):
+        return Entry(seq, seconds, What.FAILED, event.item, error=event.error)
+    return Entry(seq, seconds, What.FINISHED, event.item)
