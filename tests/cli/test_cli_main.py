@@ -89,3 +89,13 @@ def test_interruption_exits_130(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_module_is_a_command() -> None:
     names = {info.name for info in pkgutil.iter_modules(rpeg.cli.__path__) if not info.name.startswith("_")}
     assert {module.__name__.rpartition(".")[2] for module in main.commands()} == names - {"main"}
+
+
+def test_what_training_needs_is_named_where_it_is_missing() -> None:
+    root = Path(rpeg.__file__).parents[1]
+    code = "import sys; sys.modules['torch'] = None; from rpeg.cli.main import main; main()"
+    command = [sys.executable, "-c", code, "train", "job.yaml"]
+    env = {**os.environ, "PYTHONPATH": str(root)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "rpeg: this needs torch, which is not installed: pip install 'rpeg[train]'\n"

@@ -19,6 +19,9 @@ import rpeg
 from rpeg.errors import RpegError
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+_OF_TRAINING = frozenset(
+    {"torch", "ray", "transformers", "safetensors", "psutil"}
+)  # what planning does without
 _HELP = """Plans, predicts and runs reinforcement-learning post-training of language models as one graph.
 
 Start with a job file, and see that it says what you mean:
@@ -38,6 +41,13 @@ class _Group(TyperGroup):
         except RpegError as error:
             typer.echo(f"rpeg: {error}", err=True)
             raise typer.Exit(error.exit_code) from None
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] not in _OF_TRAINING:
+                raise
+            typer.echo(
+                f"rpeg: this needs {error.name}, which is not installed: pip install 'rpeg[train]'", err=True
+            )
+            raise typer.Exit(2) from None
         except KeyboardInterrupt:
             typer.echo("rpeg: interrupted", err=True)
             raise typer.Exit(INTERRUPTED) from None
