@@ -86,9 +86,9 @@ def run(name: str, job: Job, plan: object) -> Learned:
     directory, found, start = prepare_directory(job, plan, options)  # type: ignore[arg-type]
     assert found is not None
     outcome = train(job, found, directory, start, options, PlainView(Console(quiet=True), job.steps))
-    ends = reward_ends(outcome.records)
-    assert ends is not None
     rewards = tuple(r.reward for r in outcome.records if r.reward is not None)
+    ends = reward_ends(rewards)
+    assert ends is not None
     accuracies = tuple(outcome.evaluations[step] for step in sorted(outcome.evaluations))
     return Learned(name, rewards, ends, accuracies, prove_run(read_traces(directory.path)).holds)
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from rpeg.errors import InputError, RunError
+from rpeg.runtime import RunDirectory
 from rpeg.trace import Trace
 from rpeg.verify import prove, prove_run
 from runtime.runs import PROMPTS, SAMPLES, Ran, make_job, plan_for, run, tiny_model
@@ -179,8 +180,8 @@ def test_resume_continues_as_if_never_stopped(model: Path, tmp_path: Path) -> No
             torch.testing.assert_close(
                 resumed.weights[role][key], tensor, rtol=0, atol=0, msg=f"{role} {key}"
             )
-    steps = [line.split(",")[0] for line in (tmp_path / "parts" / "metrics.jsonl").read_text().splitlines()]
-    assert steps == [f'{{"step":{i}' for i in range(4)]
+    recorded = RunDirectory(tmp_path / "parts").steps_recorded()
+    assert [record["step"] for record in recorded] == [0, 1, 2, 3]
     with pytest.raises(InputError, match="4 of 4 steps"):
         run(second, None, resume=True)
 

@@ -181,9 +181,11 @@ def _show(job: Job, plan: Plan, outcome: Outcome, comparison: Comparison | None,
     from rpeg.plan import device_lane
     from rpeg.report.chrome import chrome_trace
     from rpeg.report.summary import Ended, summary
+    from rpeg.runtime import RunDirectory
     from rpeg.trace import read_traces
     from rpeg.verify import prove_run
 
+    recorded = RunDirectory(outcome.directory).steps_recorded()
     traces = read_traces(outcome.directory)
     proof = prove_run(traces)
     (outcome.directory / "trace.json").write_text(
@@ -195,8 +197,8 @@ def _show(job: Job, plan: Plan, outcome: Outcome, comparison: Comparison | None,
         outcome.steps,
         job.steps,
         outcome.seconds,
-        outcome.records,
-        outcome.evaluations,
+        [r["reward"] for r in recorded if r["reward"] is not None],
+        {**{r["step"]: r["accuracy"] for r in recorded if r["accuracy"] is not None}, **outcome.evaluations},
         proof.text(),
         comparison,
         [device_lane(i) for i in range(len(plan.cluster))],

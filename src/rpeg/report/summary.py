@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from rpeg.report.compare import Comparison
-from rpeg.report.live import Step, sparkline
+from rpeg.report.live import sparkline
 from rpeg.units import seconds_text
 
 ENDS = 10
@@ -20,14 +20,17 @@ ENDS = 10
 
 @dataclass(frozen=True)
 class Ended:
-    """A run that has ended. proof: what its trace proves, in words. comparison: None where nothing was predicted."""
+    """A run that has ended. rewards: of all its steps, before a resume too. evaluations: accuracy by steps done before.
+
+    proof: what its trace proves, in words. comparison: None where no steady step was measured.
+    """
 
     name: str
     directory: Path
     steps: int
     asked: int
     seconds: float
-    records: Sequence[Step]
+    rewards: Sequence[float]
     evaluations: Mapping[int, float]
     proof: str
     comparison: Comparison | None
@@ -44,9 +47,8 @@ def summary(ended: Ended) -> Table:
     return table
 
 
-def reward_ends(records: Sequence[Step]) -> tuple[float, float] | None:
+def reward_ends(rewards: Sequence[float]) -> tuple[float, float] | None:
     """Mean reward of the first and of the last `ENDS` steps (of half the steps where there are fewer)."""
-    rewards = [r.reward for r in records if r.reward is not None]
     if not rewards:
         return None
     count = max(1, min(ENDS, len(rewards) // 2))
@@ -55,9 +57,9 @@ def reward_ends(records: Sequence[Step]) -> tuple[float, float] | None:
 
 def _rows(ended: Ended) -> Iterator[tuple[str, str]]:
     yield "run", f"{ended.name}: {ended.steps} of {ended.asked} steps in {seconds_text(ended.seconds)}"
-    ends = reward_ends(ended.records)
+    ends = reward_ends(ended.rewards)
     if ends is not None:
-        curve = sparkline([r.reward for r in ended.records if r.reward is not None], 40)
+        curve = sparkline(list(ended.rewards), 40)
         yield "reward", f"{ends[0]:.3f} → {ends[1]:.3f}  {curve}"
     if ended.evaluations:
         first, last = min(ended.evaluations), max(ended.evaluations)

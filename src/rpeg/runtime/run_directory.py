@@ -16,6 +16,7 @@ import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rpeg.errors import InputError
 
@@ -105,13 +106,17 @@ class RunDirectory:
             shutil.rmtree(old.path)
         return Checkpoint(final, steps)
 
+    def steps_recorded(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl, those of stretches before a resume included; a torn one is left out."""
+        if not self.metrics.exists():
+            return []
+        return [json.loads(line) for line in self.metrics.read_text().splitlines() if line.endswith("}")]
+
     def drop_metrics_from(self, step: int) -> None:
         """Forgets steps that a resumed run will do again."""
-        if not self.metrics.exists():
-            return
-        lines = self.metrics.read_text().splitlines()
-        kept = [line for line in lines if line.endswith("}") and json.loads(line)["step"] < step]
-        self.metrics.write_text("".join(f"{line}\n" for line in kept))
+        kept = [record for record in self.steps_recorded() if record["step"] < step]
+        if self.metrics.exists():
+            self.metrics.write_text("".join(f"{json.dumps(record)}\n" for record in kept))
 
     def _partial(self, steps: int) -> Path:
         return self.path / f"checkpoint-{steps:06d}.partial"
