@@ -10,7 +10,7 @@ from rich.console import Console
 from plans import asynchronous, run, split, streamed
 from rpeg.errors import InputError
 from rpeg.plan import Item, Plan
-from rpeg.report.compare import Comparison, Pair, compare, comparison_table, longest_stretch, stage_seconds
+from rpeg.report.compare import Comparison, Pair, compare, comparison_table, stage_seconds, stretch_to_compare
 from rpeg.report.occupancy import steady_window
 from rpeg.trace import Trace
 
@@ -84,11 +84,11 @@ def test_another_plans_prediction_is_refused() -> None:
         compare(run(asynchronous(), 4), run(split(), 4))
 
 
-def test_the_longest_stretch_is_compared() -> None:
+def test_the_stretch_to_compare_is_compared() -> None:
     short, long = run(split(), 2), run(split(), 6, 1)
-    assert longest_stretch((short, long, short)) is long
+    assert stretch_to_compare((short, long, short)) is long
     with pytest.raises(InputError):
-        longest_stretch(())
+        stretch_to_compare(())
 
 
 def shown(comparison: Comparison) -> str:

@@ -16,6 +16,7 @@ def shown(**changes: object) -> str:
         "steps": 4,
         "asked": 4,
         "seconds": 61.0,
+        "startup_seconds": 11.0,
         "rewards": [0.1, 0.3, 0.5, 0.9],
         "evaluations": {0: 0.25, 4: 0.75},
         "proof": "proven: everything",
@@ -40,7 +41,7 @@ def test_reward_and_accuracy_from_first_to_last() -> None:
     text = shown()
     assert "0.200 → 0.700" in text
     assert "0.250 after 0 steps → 0.750 after 4 steps" in text
-    assert "4 of 4 steps in 61 s" in text
+    assert "4 of 4 steps; 11 s to start, 50 s since" in text
 
 
 def test_a_name_is_shown_as_it_is() -> None:

@@ -153,9 +153,9 @@ class Ran:
     told: list[str]
 
 
-def run(job: Job, plan: Plan | None, **options: bool) -> Ran:
+def run(job: Job, plan: Plan | None, *, export: bool = False, **options: bool) -> Ran:
     """Runs a job on real processes."""
-    chosen = Options(export=False, stall_seconds=120, **options)
+    chosen = Options(export=export, stall_seconds=120, **options)
     directory, found, start = prepare_directory(job, plan, chosen)
     assert found is not None
     view = Silent([])

@@ -186,6 +186,22 @@ def test_resume_continues_as_if_never_stopped(model: Path, tmp_path: Path) -> No
         run(second, None, resume=True)
 
 
+@pytest.mark.parametrize(
+    "where", [{"blocks": {"generate": (0,)}, "rest": (1,)}, {"zero": 3}], ids=["elsewhere", "sharded"]
+)
+def test_the_exported_model_is_the_trained_one(where: dict[str, object], model: Path, tmp_path: Path) -> None:
+    """Also where the first device does not train."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    job = make_job(model, tmp_path / "run", algorithm="grpo", steps=1)
+    ran = run(job, plan_for(job, **where), export=True)  # type: ignore[arg-type]
+    exported = AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "model", dtype=torch.float64)
+    found = dict(exported.named_parameters())
+    for name, tensor in ran.weights["actor"].items():
+        torch.testing.assert_close(found[name].detach(), tensor, rtol=0, atol=0)
+    assert AutoTokenizer.from_pretrained(tmp_path / "run" / "model").eos_token_id == 258
+
+
 def test_a_run_in_the_way_is_not_overwritten(grpo: Ran, model: Path) -> None:
     job = make_job(model, grpo.outcome.directory, algorithm="grpo")
     with pytest.raises(InputError, match="--resume"):

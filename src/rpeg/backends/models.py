@@ -124,7 +124,13 @@ class PolicyModel(nn.Module):
         head = {n.removeprefix("value_head."): t for n, t in weights.items() if n.startswith("value_head.")}
         body = {name: tensor for name, tensor in weights.items() if not name.startswith("value_head.")}
         Path(directory).mkdir(parents=True, exist_ok=True)
-        self.hf.save_pretrained(directory, state_dict=body)
+        # Not `save_pretrained`: it writes weights on the first rank of the whole world only, which need not train.
+        self.hf.config.architectures = [type(self.hf).__name__]
+        self.hf.config.save_pretrained(directory)
+        if (generation := getattr(self.hf, "generation_config", None)) is not None:
+            generation.save_pretrained(directory)
+        contiguous = {name: tensor.contiguous() for name, tensor in body.items()}
+        save_file(contiguous, str(Path(directory) / "model.safetensors"), metadata={"format": "pt"})
         if head:
             save_file(head, str(Path(directory) / VALUE_HEAD_FILE))
 

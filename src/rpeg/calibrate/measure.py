@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from rpeg.calibrate.tables import averages, tables
 from rpeg.cost import Calibration
 from rpeg.cost import table as files
 from rpeg.errors import InputError, RunError
+from rpeg.units import GIB
 
 DTYPES = ("float32", "float64", "bfloat16")
 _TIMEOUT_SECONDS = 300
@@ -158,4 +160,9 @@ def _check(workers: list[subprocess.Popen[bytes]], logs: list[Path]) -> None:
     for worker, log in zip(workers, logs, strict=True):
         if worker.poll():
             said = log.read_text(encoding="utf-8", errors="replace")[-2000:]
+            if worker.returncode == -signal.SIGKILL:
+                raise RunError(
+                    "a calibration worker was killed, most likely for lack of memory: this model's layers need more than "
+                    f"the {machine.memory_bytes() / GIB:.0f} GiB here. Plan without measuring: rpeg plan --no-measure"
+                )
             raise RunError(f"a calibration worker ended with code {worker.returncode}:\n{said}")

@@ -6,9 +6,11 @@ so that a caller with threads or an accelerator is no hindrance and needs no `__
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
     import torch.distributed as dist
 
     from rpeg.calibrate import generation, host, sharding, training, weights
-    from rpeg.calibrate.probe import rounds
+    from rpeg.calibrate.probe import Probe, rounds
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -43,22 +45,27 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
     context = resident_bytes()
     policy = build(architecture, dtype)
     # The engine runs first: the trainer flattens the parameters of its module for good.
-    groups = [
-        generation.probes(
+    groups: list[Callable[[], Iterable[Probe]]] = [
+        lambda: generation.probes(
             policy.hf, where, torch.device("cpu"), architecture.context, architecture.vocabulary
         ),
-        training.probes(policy, where, architecture.hidden),
-        weights.probes(build(architecture, dtype)),
-        list(host.probes(where)),
+        lambda: training.probes(policy, where, architecture.hidden),
+        lambda: weights.probes(build(architecture, dtype)),
+        lambda: host.probes(where),
     ]
     if task["ranks"] > 1:
-        groups.append(list(weights.collective_probes(where, dtype)))
-        groups.append(list(sharding.probes(lambda: build(architecture, dtype))))
-    for probes in groups:
+        groups.append(lambda: weights.collective_probes(where, dtype))
+        groups.append(lambda: sharding.probes(lambda: build(architecture, dtype)))
+    rows: list[list[Any]] = []
+    for make in groups:
+        # Made when their turn comes and let go of after it: each holds models of its own.
+        probes = list(make())
         if task["ranks"] > 1:
             dist.barrier()
         rounds(probes, task["rounds"], task["budget_seconds"])
-    rows = [[p.op, list(p.shape), p.median_seconds] for probes in groups for p in probes]
+        rows += [[p.op, list(p.shape), p.median_seconds] for p in probes]
+        del probes
+        gc.collect()
     if task["ranks"] > 1:
         dist.destroy_process_group()
     return {"seconds": rows, "context_bytes": context}

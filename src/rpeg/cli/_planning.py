@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rpeg.calibrate import Shapes
     from rpeg.cost import Calibration
     from rpeg.job import Job
+    from rpeg.plan import Plan
     from rpeg.search import Problem
 
 
@@ -56,3 +57,37 @@ def _measured_for(job: Job) -> tuple[Architecture, Shapes]:
     rows = max(job.batch.microbatch, most_rows(job))
     length = job.lengths.max_prompt + job.lengths.max_response
     return model_architecture(job, "actor"), Shapes(rows=rows, length=length)
+
+
+def check_is_for(plan: Plan, job: Job) -> None:
+    """Raises InputError where a plan was made for another job: it would train something else than this one says."""
+    from rpeg.errors import InputError
+    from rpeg.transforms import Changes, parse
+
+    w, b = plan.workload, job.batch
+    planned = (w.prompts, w.samples_per_prompt, w.minibatches, w.epochs)
+    asked = (b.prompts, b.samples_per_prompt, b.minibatches, b.epochs)
+    if planned != asked:
+        raise InputError(
+            f"the plan is for {planned[0]} × {planned[1]} samples in {planned[2]} minibatches and {planned[3]} epochs, "
+            f"the job has {asked[0]} × {asked[1]} in {asked[2]} and {asked[3]}; make a plan for this job: rpeg plan"
+        )
+    if len(plan.cluster) != job.devices:
+        raise InputError(
+            f"the plan is for {len(plan.cluster)} devices and the job has {job.devices}; "
+            "make a plan for this job: rpeg plan"
+        )
+    expected = {(s.name, s.kind) for s in job.algorithm.graph().stages}
+    missing = expected - {(s.name, s.kind) for s in plan.graph.stages}
+    if missing:
+        names = ", ".join(sorted(name for name, _ in missing))
+        raise InputError(
+            f"the plan lacks the stages {names} of {job.algorithm.name}; make a plan for this job: rpeg plan"
+        )
+    stale = [t for t in plan.applied if parse(t).changes is Changes.STALENESS]
+    delays = [e.delay - 1 for e in plan.graph.edges if e.model is not None]
+    if max(delays, default=0) > job.allow.staleness:
+        raise InputError(
+            f"the plan uses staleness {max(delays)} ({', '.join(stale)}) and the job allows {job.allow.staleness}; "
+            f"set allow.staleness to {max(delays)} or take another plan"
+        )

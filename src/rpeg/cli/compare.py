@@ -34,16 +34,16 @@ def command(
     from rich.console import Console
 
     from rpeg.errors import InputError
-    from rpeg.report.compare import compare, comparison_table, longest_stretch
+    from rpeg.report.compare import compare, comparison_table, stretch_to_compare
     from rpeg.trace import read_traces
 
-    measured = longest_stretch(read_traces(run))
+    measured = stretch_to_compare(read_traces(run))
     prediction = predicted or run / PREDICTED
     if not prediction.exists():
         raise InputError(
             f"{prediction} does not exist: name the directory of the plan's simulated run with --predicted"
         )
-    comparison = compare(longest_stretch(read_traces(prediction)), measured, skip)
+    comparison = compare(stretch_to_compare(read_traces(prediction)), measured, skip)
     if as_json:
         typer.echo(json.dumps(comparison.to_json(), indent=2))
     else:

@@ -24,14 +24,16 @@ def command(
     """
     from rich.console import Console
 
-    from rpeg.cli._planning import problem_of
+    from rpeg.cli._planning import check_is_for, problem_of
     from rpeg.job import load_job
     from rpeg.plan import check, read_plan
     from rpeg.report.plan import memory, stages
     from rpeg.sim import Draws, StageCosts, estimate, stage_trees
 
     plan = check(read_plan(plan_file))
-    problem = problem_of(load_job(job_file), lambda line: typer.echo(line, err=True))
+    job = load_job(job_file)
+    check_is_for(plan, job)
+    problem = problem_of(job, lambda line: typer.echo(line, err=True))
     draws = Draws(plan.workload, seed)
     found = estimate(plan, problem.facts, seed=seed, draws=draws)
     console = Console(highlight=False)

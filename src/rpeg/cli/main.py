@@ -75,7 +75,9 @@ def make_app() -> typer.Typer:
     )
     app.callback()(_options)
     for module in commands():
-        app.command(module.__name__.rpartition(".")[2].replace("_", "-"))(module.command)
+        name = module.__name__.rpartition(".")[2].replace("_", "-")
+        short = (module.__doc__ or "").strip().partition("\n")[0].partition(": ")[2]
+        app.command(name, short_help=short[:1].upper() + short[1:])(module.command)
     return app
 
 

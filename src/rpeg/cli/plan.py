@@ -17,6 +17,8 @@ def command(
     measure: Annotated[
         bool, typer.Option(help="Measure this machine if that was not done yet (needs torch).")
     ] = True,
+    pick: Annotated[int, typer.Option(min=1, help="Keep the plan of this number, instead of the best.")] = 1,
+    show_all: Annotated[bool, typer.Option("--all", help="Show every plan, not only the fastest.")] = False,
     seed: Annotated[int, typer.Option(help="Fixes the drawn lengths.")] = 0,
 ) -> None:
     """Estimate the good plans for a job, rank them, and keep the best. Starts nothing.
@@ -25,9 +27,11 @@ def command(
     Examples:
       rpeg plan job.yaml
       rpeg plan job.yaml --out best.json     then: rpeg train job.yaml --plan best.json
+      rpeg plan job.yaml --all --pick 8      another plan of the table, to compare with
       rpeg plan job.yaml --json              for programs
     """
     from rpeg.cli._planning import problem_of
+    from rpeg.errors import InputError
     from rpeg.job import load_job
     from rpeg.plan import write_plan
     from rpeg.search import plan_job
@@ -35,7 +39,10 @@ def command(
     job = load_job(job_file)
     problem = problem_of(job, lambda line: typer.echo(line, err=True), measure=measure)
     ranked = plan_job(problem, seed=seed)
-    write_plan(ranked.best.plan, out)
+    if pick > len(ranked.candidates):
+        raise InputError(f"there are {len(ranked.candidates)} plans; there is no plan {pick}")
+    chosen = ranked.candidates[pick - 1]
+    write_plan(chosen.plan, out)
     if as_json:
         import json
 
@@ -45,10 +52,13 @@ def command(
         return
     from rich.console import Console
 
-    from rpeg.report.plan import misfits, ranking, summary
+    from rpeg.report.plan import LEGEND, SHOWN, misfits, ranking, summary
 
     console = Console(highlight=False)
-    console.print(ranking(ranked))
-    for line in (*misfits(ranked.misfits), *summary(ranked.best, problem)):
+    count = len(ranked.candidates)
+    console.print(ranking(ranked, count if show_all else SHOWN, pick - 1))
+    more = () if show_all or count <= SHOWN else (f"… and {count - SHOWN} slower ones (--all)",)
+    for line in (*more, *LEGEND, *misfits(ranked.misfits), *summary(chosen, problem)):
         console.print(line, markup=False)
-    console.print(f"The best plan is in {out}.", markup=False)
+    which = "The best plan" if pick == 1 else f"Plan {pick}"
+    console.print(f"{which} is in {out}.", markup=False)

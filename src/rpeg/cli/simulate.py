@@ -25,7 +25,7 @@ def command(
     Example:
       rpeg simulate plan.json --job job.yaml --out simulated     then: rpeg verify simulated
     """
-    from rpeg.cli._planning import problem_of
+    from rpeg.cli._planning import check_is_for, problem_of
     from rpeg.errors import InputError
     from rpeg.job import load_job
     from rpeg.plan import check, digest, read_plan
@@ -38,6 +38,8 @@ def command(
         raise InputError(
             f"{out} holds traces of another plan than {plan_file}; choose another directory: --out"
         )
-    problem = problem_of(load_job(job_file), lambda line: typer.echo(line, err=True))
+    job = load_job(job_file)
+    check_is_for(plan, job)
+    problem = problem_of(job, lambda line: typer.echo(line, err=True))
     trace = simulate(plan, StageCosts(plan, problem.facts), steps, seed)
     typer.echo(f"The simulated trace of {steps} steps is in {write_trace(trace, out)}.")

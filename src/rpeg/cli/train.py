@@ -54,6 +54,7 @@ def command(
     """
     from rich.console import Console
 
+    from rpeg.cli._planning import check_is_for
     from rpeg.cli.main import INTERRUPTED
     from rpeg.errors import InputError
     from rpeg.job import load_job
@@ -73,7 +74,7 @@ def command(
     run, plan, start = prepare_directory(job, given, options)
     _say_what_is_read(job, console)
     plan = plan or _best_plan(job, console)
-    _check_it_is_the_jobs(plan, job)
+    check_is_for(plan, job)
     with make_view(console, plan, job.steps, start.steps if start else 0) as view:
         outcome = train(job, plan, run, start, options, view)
     comparison = _predicted(job, plan, run.path)
@@ -119,40 +120,6 @@ def _best_plan(job: Job, console: Console) -> Plan:
     return ranked.best.plan
 
 
-def _check_it_is_the_jobs(plan: Plan, job: Job) -> None:
-    """A plan made for other batches would train something else than the job says."""
-    from rpeg.errors import InputError
-    from rpeg.transforms import Changes, parse
-
-    w, b = plan.workload, job.batch
-    planned = (w.prompts, w.samples_per_prompt, w.minibatches, w.epochs)
-    asked = (b.prompts, b.samples_per_prompt, b.minibatches, b.epochs)
-    if planned != asked:
-        raise InputError(
-            f"the plan is for {planned[0]} × {planned[1]} samples in {planned[2]} minibatches and {planned[3]} epochs, "
-            f"the job has {asked[0]} × {asked[1]} in {asked[2]} and {asked[3]}; make a plan for this job: rpeg plan"
-        )
-    if len(plan.cluster) != job.devices:
-        raise InputError(
-            f"the plan is for {len(plan.cluster)} devices and the job has {job.devices}; "
-            "make a plan for this job: rpeg plan"
-        )
-    expected = {(s.name, s.kind) for s in job.algorithm.graph().stages}
-    missing = expected - {(s.name, s.kind) for s in plan.graph.stages}
-    if missing:
-        names = ", ".join(sorted(name for name, _ in missing))
-        raise InputError(
-            f"the plan lacks the stages {names} of {job.algorithm.name}; make a plan for this job: rpeg plan"
-        )
-    stale = [t for t in plan.applied if parse(t).changes is Changes.STALENESS]
-    delays = [e.delay - 1 for e in plan.graph.edges if e.model is not None]
-    if max(delays, default=0) > job.allow.staleness:
-        raise InputError(
-            f"the plan uses staleness {max(delays)} ({', '.join(stale)}) and the job allows {job.allow.staleness}; "
-            f"set allow.staleness to {max(delays)} or take another plan"
-        )
-
-
 def _predicted(job: Job, plan: Plan, run: Path) -> Comparison | None:
     """The plan simulated with this machine's calibration, beside what was measured; None where nothing was calibrated."""
     import shutil
@@ -160,7 +127,7 @@ def _predicted(job: Job, plan: Plan, run: Path) -> Comparison | None:
     from rpeg.cli._planning import problem_of
     from rpeg.cli.compare import PREDICTED
     from rpeg.errors import InputError
-    from rpeg.report.compare import compare, longest_stretch
+    from rpeg.report.compare import compare, stretch_to_compare
     from rpeg.sim import StageCosts, simulate
     from rpeg.trace import read_traces, write_trace
 
@@ -169,7 +136,7 @@ def _predicted(job: Job, plan: Plan, run: Path) -> Comparison | None:
     shutil.rmtree(run / PREDICTED, ignore_errors=True)
     write_trace(predicted, run / PREDICTED)
     try:
-        return compare(predicted, longest_stretch(read_traces(run)))
+        return compare(predicted, stretch_to_compare(read_traces(run)))
     except InputError:  # a run too short to have a steady step
         return None
 
@@ -197,11 +164,13 @@ def _show(job: Job, plan: Plan, outcome: Outcome, comparison: Comparison | None,
         outcome.steps,
         job.steps,
         outcome.seconds,
+        outcome.startup_seconds,
         [r["reward"] for r in recorded if r["reward"] is not None],
         {**{r["step"]: r["accuracy"] for r in recorded if r["accuracy"] is not None}, **outcome.evaluations},
         proof.text(),
         comparison,
         [device_lane(i) for i in range(len(plan.cluster))],
+        sorted(path.name for path in outcome.directory.iterdir()),
     )
     console.print(summary(ended))
     if not outcome.finished:

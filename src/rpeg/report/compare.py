@@ -131,11 +131,12 @@ def stage_seconds(trace: Trace, window: Window) -> Mapping[str, float]:
     return {name: median(max(lanes.values()) for lanes in steps.values()) for name, steps in busy.items()}
 
 
-def longest_stretch(traces: tuple[Trace, ...]) -> Trace:
-    """The stretch of a run that has the most steps to compare. Raises InputError for none."""
+def stretch_to_compare(traces: tuple[Trace, ...]) -> Trace:
+    """The latest stretch of a run that has a steady step, else the latest. Raises InputError for none."""
     if not traces:
         raise InputError("there is no trace to compare")
-    return max(traces, key=lambda trace: len(step_ends(trace)) - fill_steps(trace.plan))
+    steady = [trace for trace in traces if len(step_ends(trace)) > max(1, fill_steps(trace.plan))]
+    return (steady or list(traces))[-1]
 
 
 def comparison_table(comparison: Comparison) -> RenderableType:
@@ -160,19 +161,17 @@ def _lane_table(comparison: Comparison) -> Table:
     table = Table(
         title="Where a lane's time goes (scheduled occupancy, not utilisation)", title_justify="left"
     )
-    for name in ("lane", "predicted busy", "measured busy", "idle", "unaccounted", "a step measured"):
-        table.add_column(name, justify="left" if name in ("lane", "a step measured") else "right")
+    for name in ("lane", "predicted busy", "measured busy", "idle", "unaccounted"):
+        table.add_column(name, justify="left" if name == "lane" else "right")
     steps = comparison.measured_window.steps
     for row in comparison.lanes:
         account = row.measured
-        parts = [f"{escape(name)} {seconds_text(seconds / steps)}" for name, seconds in account.busy]
         table.add_row(
             escape(row.lane),
             f"{row.predicted.occupancy:.0%}",
             f"{account.occupancy:.0%}",
             seconds_text(account.idle_seconds / steps),
             _share(account.unaccounted_seconds, account.wall_seconds),
-            ", ".join(parts),
         )
     return table
 

@@ -11,6 +11,7 @@ from typing import Protocol
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
@@ -149,6 +150,8 @@ class LiveView:
     def _draw(self) -> RenderableType:
         if self._offset is not None:
             self.activity.now = max(self.activity.now, time.monotonic() + self._offset)
+        if not self.activity.lanes:
+            return Spinner("dots", Text(self.status))
         return Group(self._head(), self._devices(), self._legend(), *self._numbers(), *map(Text, self.notes))
 
     def _head(self) -> RenderableType:
@@ -160,7 +163,7 @@ class LiveView:
         return grid
 
     def _devices(self) -> RenderableType:
-        window = max(2.0, 4 * median(self.seconds)) if self.seconds else 4.0
+        window = self._window_seconds
         table = Table.grid(padding=(0, 1))
         for lane in self._lanes:
             strip = Text()
@@ -169,12 +172,17 @@ class LiveView:
                     IDLE if item is None else BLOCK, style="dim" if item is None else self._style(item.name)
                 )
             current = self.activity.current(lane)
-            doing = f"{short_name(current)} (step {current.step})" if current else "waits"
+            doing = f"{short_name(current)} (step {current.step})" if current else "waits for its next item"
             table.add_row(lane, strip, f"{self.activity.busy_share(lane, window):4.0%}", Text(doing))
         return table
 
+    @property
+    def _window_seconds(self) -> float:
+        """About four steps."""
+        return max(2.0, 4 * median(self.seconds)) if self.seconds else 4.0
+
     def _legend(self) -> RenderableType:
-        text = Text()
+        text = Text(f"the last {seconds_text(self._window_seconds)}:  ")
         for stage in self.plan.graph.stages:
             text.append(f"{BLOCK} ", style=self._colour[stage.name])
             text.append(f"{stage.name}  ")

@@ -13,23 +13,31 @@ from rpeg.search import Candidate, Misfit, Problem, Ranked, devices_in_short
 from rpeg.sim import DeviceMemory, Estimate
 from rpeg.units import bytes_text, count_text, seconds_text
 
-COLUMNS = ("plan", ">parts", ">stale", ">step p50", ">p95", ">tok/s", ">memory", ">gap")
+COLUMNS = (">#", "plan", ">parts", ">stale", ">step p50", ">p95", ">tok/s", ">memory", ">gap")
 
 
-def ranking(ranked: Ranked) -> Table:
-    """All candidates, the fastest first and bold.
+LEGEND = (
+    "colocated: all stages on all devices · split: generation and training apart · apart: actor and critic apart",
+    "parts: samples that leave generation together, to be assessed meanwhile · gap: to the busiest lane's own work",
+)
+SHOWN = 10
+
+
+def ranking(ranked: Ranked, most: int = SHOWN, chosen: int = 0) -> Table:
+    """The fastest `most` candidates with their numbers, the fastest first; `chosen` is bold.
 
     parts: samples (or groups) that leave generation together. stale: versions that trained tokens may be behind,
     which changes what is learned. memory: the fullest device's peak. gap: to the busy time of the busiest lane.
     """
-    rows = [_row(c, i == 0) for i, c in enumerate(ranked.candidates)]
+    rows = [_row(i, c, i == chosen) for i, c in enumerate(ranked.candidates[: max(most, chosen + 1)])]
     shown = [i for i, name in enumerate(COLUMNS) if name != ">stale" or any(row[i] for row in rows)]
-    return table([COLUMNS[i] for i in shown], ([row[i] for i in shown] for row in rows), marked=0)
+    return table([COLUMNS[i] for i in shown], ([row[i] for i in shown] for row in rows), marked=chosen)
 
 
-def _row(candidate: Candidate, chosen: bool) -> tuple[str, ...]:
+def _row(index: int, candidate: Candidate, chosen: bool) -> tuple[str, ...]:
     e, built = candidate.estimate, candidate.construction
     return (
+        str(index + 1),
         ("▶ " if chosen else "  ") + built.placement.name,
         built.parts.removesuffix(" samples"),
         str(built.staleness or ""),

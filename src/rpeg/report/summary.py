@@ -30,11 +30,13 @@ class Ended:
     steps: int
     asked: int
     seconds: float
+    startup_seconds: float
     rewards: Sequence[float]
     evaluations: Mapping[int, float]
     proof: str
     comparison: Comparison | None
     devices: Sequence[str]
+    files: Sequence[str] = ()
 
 
 def summary(ended: Ended) -> Table:
@@ -56,22 +58,20 @@ def reward_ends(rewards: Sequence[float]) -> tuple[float, float] | None:
 
 
 def _rows(ended: Ended) -> Iterator[tuple[str, str]]:
-    yield "run", f"{ended.name}: {ended.steps} of {ended.asked} steps in {seconds_text(ended.seconds)}"
+    took = f"{seconds_text(ended.startup_seconds)} to start, {seconds_text(ended.seconds - ended.startup_seconds)} since"
+    yield "run", f"{ended.name}: {ended.steps} of {ended.asked} steps; {took}"
     ends = reward_ends(ended.rewards)
     if ends is not None:
         curve = sparkline(list(ended.rewards), 40)
         yield "reward", f"{ends[0]:.3f} → {ends[1]:.3f}  {curve}"
-    if ended.evaluations:
-        first, last = min(ended.evaluations), max(ended.evaluations)
+    first, last = min(ended.evaluations, default=0), max(ended.evaluations, default=0)
+    if first < last:
         before, after = ended.evaluations[first], ended.evaluations[last]
         yield "held-out accuracy", f"{before:.3f} after {first} steps → {after:.3f} after {last} steps"
     if ended.comparison is not None:
         yield from _times(ended.comparison, ended.devices)
     yield "trace", ended.proof
-    yield (
-        "files",
-        f"{ended.directory}: metrics.jsonl, plan.json, trace-*, checkpoint-*, model (Hugging Face layout)",
-    )
+    yield "files", f"{ended.directory}: {', '.join(ended.files)}"
     yield (
         "next",
         f"rpeg compare {ended.directory} · rpeg verify {ended.directory} · rpeg trace {ended.directory}",
@@ -86,5 +86,5 @@ def _times(comparison: Comparison, devices: Sequence[str]) -> Iterator[tuple[str
             f"{seconds_text(predicted)} predicted, {seconds_text(measured)} measured ({error:+.0%})",
         )
     shares = [f"{row.lane} {row.measured.occupancy:.0%}" for row in comparison.lanes if row.lane in devices]
-    if shares:
+    if shares and comparison.measured_window.steps > 2:
         yield "occupancy", ", ".join(shares)

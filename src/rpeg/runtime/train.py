@@ -37,7 +37,10 @@ class View(Watcher, Protocol):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended. steps: done in all. evaluations: accuracy by the number of steps before it."""
+    """How a run ended. steps: done in all. evaluations: accuracy by the number of steps before it.
+
+    seconds: of this stretch, of which startup_seconds until the first item could run.
+    """
 
     directory: Path
     trace: Path
@@ -47,6 +50,7 @@ class Outcome:
     records: tuple[StepRecord, ...]
     evaluations: Mapping[int, float]
     seconds: float
+    startup_seconds: float
 
 
 @dataclass(frozen=True)
@@ -121,6 +125,7 @@ def train(
         tuple(driver.records),
         dict(driver.evaluations),
         time.monotonic() - started,
+        recorder.running_since - started,
     )
 
 
@@ -179,7 +184,7 @@ async def _ready(
     for references in (await call_all(devices, "publish_initial")).values():
         broadcasts.update(references)
     await call_all(devices, "receive_initial", broadcasts)
-    view.on_stage("running")
+    view.on_running()
     return broadcasts
 
 
@@ -261,6 +266,7 @@ class _Recorder:
 
     def __init__(self, view: View, metrics: JsonLines) -> None:
         self._view, self._metrics = view, metrics
+        self.running_since = time.monotonic()
 
     def on_entry(self, entry: Entry) -> None:
         self._view.on_entry(entry)
@@ -277,6 +283,10 @@ class _Recorder:
 
     def on_stage(self, text: str) -> None:
         self._view.on_stage(text)
+
+    def on_running(self) -> None:
+        self.running_since = time.monotonic()
+        self._view.on_stage("running")
 
     def on_stopping(self, steps: int) -> None:
         self._view.on_stopping(steps)

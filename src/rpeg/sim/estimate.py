@@ -31,7 +31,7 @@ STEPS = 10  # between fill and drain
 
 @dataclass(frozen=True)
 class Estimate:
-    """step: of the steady state, its spread over draws of lengths. tokens_per_second: prompt and response together.
+    """step: of the steady state, its spread over draws of lengths. tokens_per_second: of responses.
 
     bound: what no other order on the same lanes can beat. stages: seconds a step on the lane that each keeps busiest.
     occupancy: by lane. measured_share: of the seconds that rest on measurement.
@@ -77,7 +77,7 @@ def estimate(
     costs, draws = StageCosts(plan, facts, memo), draws or Draws(plan.workload, seed)
     trace = simulate(plan, costs, fill_steps(plan) + steps + drain_steps(plan), seed, draws=draws)
     time = step_time(trace)
-    tokens = sum(draws.whole(step).tokens for step in steady_steps(trace)) / steps
+    tokens = sum(sum(draws.whole(step).response_lengths) for step in steady_steps(trace)) / steps
     trees = stage_trees(plan, costs, draws)
     seconds = sum(tree.seconds for tree in trees.values())
     measured = sum(tree.measured_seconds for tree in trees.values())
