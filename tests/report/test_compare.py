@@ -85,8 +85,10 @@ def test_another_plans_prediction_is_refused() -> None:
 
 
 def test_the_stretch_to_compare_is_compared() -> None:
-    short, long = run(split(), 2), run(split(), 6, 1)
-    assert stretch_to_compare((short, long, short)) is long
+    short, long, later = run(split(), 1), run(split(), 6, 1), run(split(), 9, 5)
+    assert stretch_to_compare((short, long, later)) is later
+    assert stretch_to_compare((long, short)) is long
+    assert stretch_to_compare((short,)) is short
     with pytest.raises(InputError):
         stretch_to_compare(())
 

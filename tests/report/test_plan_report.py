@@ -46,10 +46,11 @@ def _shown(found: Table, width: int = 80) -> str:
 
 def test_all_candidates_are_shown_and_the_best_is_marked(planned: tuple[Problem, Ranked]) -> None:
     _, ranked = planned
-    shown = _shown(ranking(ranked), width=120)
+    shown = _shown(ranking(ranked, len(ranked.candidates)), width=120)
     rows = shown.splitlines()[2:]
     assert len(rows) == len(ranked.candidates)
-    assert [row.startswith("▶") for row in rows] == [True] + [False] * (len(rows) - 1)
+    assert ["▶" in row for row in rows] == [True] + [False] * (len(rows) - 1)
+    assert len(_shown(ranking(ranked, 3, chosen=4), width=120).splitlines()[2:]) == 5
     assert "stale" in shown
 
 

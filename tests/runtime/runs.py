@@ -45,6 +45,9 @@ class Silent:
     def on_checkpoint(self, checkpoint: Checkpoint) -> None:
         self.told.append(f"checkpoint {checkpoint.steps}")
 
+    def on_warning(self, text: str) -> None:
+        self.told.append(f"warning {text}")
+
     def on_stage(self, text: str) -> None:
         self.told.append(text)
 
@@ -153,12 +156,14 @@ class Ran:
     told: list[str]
 
 
-def run(job: Job, plan: Plan | None, *, export: bool = False, **options: bool) -> Ran:
+def run(
+    job: Job, plan: Plan | None, *, export: bool = False, view: Silent | None = None, **options: bool
+) -> Ran:
     """Runs a job on real processes."""
     chosen = Options(export=export, stall_seconds=120, **options)
     directory, found, start = prepare_directory(job, plan, chosen)
     assert found is not None
-    view = Silent([])
+    view = view or Silent([])
     outcome = train(job, found, directory, start, chosen, view)
     last = directory.checkpoints()[-1].path
     weights = {path.name: load_file(path / "weights.safetensors") for path in last.iterdir() if path.is_dir()}

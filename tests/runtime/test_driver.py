@@ -159,5 +159,5 @@ def test_a_hang_says_who_waits_for_whom(tmp_path: Path) -> None:
     driver = make_driver(tmp_path, plan, 5, Silent([]), {"hangs_at": ("reference", 1)}, stall_seconds=0.3)
     with pytest.raises(RunError) as caught:
         asyncio.run(driver.run())
-    assert "running: reference[step 1" in str(caught.value)
+    assert "running: reference[step 1, part 0, replica 0] on device0" in str(caught.value)
     assert "waiting: advantage[step 1" in str(caught.value)

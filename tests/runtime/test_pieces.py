@@ -11,13 +11,18 @@ from hypothesis import strategies as st
 
 from rpeg.backends.generation.protocol import Response
 from rpeg.backends.samples import Samples
-from rpeg.errors import RunError
+from rpeg.errors import InputError, RunError
+from rpeg.job import dump_job
+from rpeg.job.bundled import ASSETS
 from rpeg.runtime.generating import in_parts
+from rpeg.runtime.lock import locked
 from rpeg.runtime.record import Tally
+from rpeg.runtime.resuming import check_same_job
 from rpeg.runtime.run_directory import RunDirectory
 from rpeg.runtime.training import check_staleness, membership
 from rpeg.runtime.work import Done, Part, pack, unpack
 from rpeg.workload import Workload, constant
+from runtime.runs import make_job
 
 
 def responses(order: list[int], group_size: int) -> list[Response]:
@@ -128,3 +133,46 @@ def test_a_checkpoint_counts_only_when_whole(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("keep me")
     run.clear()
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    run = RunDirectory(tmp_path)
+    for steps in (1, 2, 3):
+        (run.begin_checkpoint(steps) / "actor").mkdir()
+        save_file({"w": torch.zeros(100)}, run.begin_checkpoint(steps) / "actor" / "weights.safetensors")
+        run.commit_checkpoint(steps, seed=0, keep=3)
+    assert [c.steps for c in run.checkpoints()] == [1, 2, 3]
+    weights = tmp_path / "checkpoint-000003" / "actor" / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    assert [c.steps for c in run.checkpoints()] == [1, 2]
+    for text in ("", '{"schema":1}', "[]", "{"):
+        (tmp_path / "checkpoint-000002" / "state.json").write_text(text)
+        assert [c.steps for c in run.checkpoints()] == [1]
+
+
+def test_one_run_at_a_time(tmp_path: Path) -> None:
+    with locked(tmp_path / "run"), pytest.raises(InputError, match="another run is writing"):
+        with locked(tmp_path / "run"):
+            pass
+    with locked(tmp_path / "run"):
+        pass
+
+
+def test_a_resumed_job_must_be_the_same(tmp_path: Path) -> None:
+    job = make_job(ASSETS / "tiny", tmp_path / "run")
+    kept = tmp_path / "job.yaml"
+    check_same_job(job, kept)  # nothing is kept: nothing to compare with
+    kept.write_text(dump_job(job))
+    check_same_job(job.model_copy(update={"steps": 9}), kept)
+    optimizer = job.optimizer.model_copy(update={"lr": 0.5})
+    with pytest.raises(
+        InputError, match=r"seed was 3 and is 7; optimizer.lr was 0.01 and is 0.5|optimizer.lr.*seed"
+    ):
+        check_same_job(job.model_copy(update={"seed": 7, "optimizer": optimizer}), kept)
+    falling = job.model_copy(update={"optimizer": job.optimizer.model_copy(update={"schedule": "linear"})})
+    kept.write_text(dump_job(falling))
+    with pytest.raises(InputError, match="steps was 2 and is 9"):
+        check_same_job(falling.model_copy(update={"steps": 9}), kept)

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from rpeg.errors import InputError, RunError
-from rpeg.runtime import RunDirectory
+from rpeg.runtime import RunDirectory, StepRecord
 from rpeg.trace import Trace
 from rpeg.verify import prove, prove_run
-from runtime.runs import PROMPTS, SAMPLES, Ran, make_job, plan_for, run, tiny_model
+from runtime.runs import PROMPTS, SAMPLES, Ran, Silent, make_job, plan_for, run, tiny_model
 
 ASYNC = "async{stage=generate,staleness=1,freshness=%s}"
 ASSESSMENT = ("reference", "value")
@@ -219,6 +219,44 @@ def test_a_worker_that_dies_is_named(model: Path, tmp_path: Path) -> None:
     job = make_job(
         model, tmp_path / "run", reward={"name": "python:deadly:reward", "import_from": str(tmp_path)}
     )
-    with pytest.raises(RunError, match=r"reward\[step 0") as caught:
+    with pytest.raises(RunError, match=r"reward\[step 0, .*worker host0.0: the process has died") as caught:
         run(job, plan_for(job))
     assert "begin anew with --overwrite" in str(caught.value)
+
+
+def test_nothing_listens_beyond_this_machine(model: Path, tmp_path: Path) -> None:
+    """While a run goes on, no process of it accepts connections on another interface than loopback."""
+    import psutil
+
+    seen: set[str] = set()
+
+    class Looking(Silent):
+        def on_step(self, record: StepRecord) -> None:
+            us = psutil.Process()
+            for process in (us, *us.children(recursive=True)):
+                connections = process.net_connections(kind="inet")
+                seen.update(c.laddr.ip for c in connections if c.status == psutil.CONN_LISTEN)
+
+    job = make_job(model, tmp_path / "run", steps=1)
+    run(job, plan_for(job), view=Looking([]))
+    assert seen
+    assert all(ip.removeprefix("::ffff:").startswith("127.") or ip == "::1" for ip in seen), seen
+
+
+def test_a_learning_rate_that_destroys_the_weights_is_stopped(model: Path, tmp_path: Path) -> None:
+    job = make_job(model, tmp_path / "run", algorithm="grpo", optimizer={"lr": 1e300}, steps=1)
+    with pytest.raises(RunError, match=r"actor has weights that are no numbers after the updates of step 0"):
+        run(job, plan_for(job))
+    assert list((tmp_path / "run").glob("checkpoint-*[0-9]")) == []
+
+
+def test_rewards_that_fail_are_told(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text(
+        "def reward(prompt, response, answer):\n    raise ValueError('no such luck')\n"
+    )
+    reward = {"name": "python:broken:reward", "import_from": str(tmp_path)}
+    job = make_job(model, tmp_path / "run", steps=2, reward=reward)
+    ran = run(job, plan_for(job))
+    assert [record.metrics["reward_failed"] for record in ran.outcome.records] == [16, 16]
+    (warning,) = [line for line in ran.told if line.startswith("warning")]
+    assert "no such luck" in warning

@@ -77,17 +77,36 @@ def check_is_for(plan: Plan, job: Job) -> None:
             f"the plan is for {len(plan.cluster)} devices and the job has {job.devices}; "
             "make a plan for this job: rpeg plan"
         )
-    expected = {(s.name, s.kind) for s in job.algorithm.graph().stages}
-    missing = expected - {(s.name, s.kind) for s in plan.graph.stages}
-    if missing:
-        names = ", ".join(sorted(name for name, _ in missing))
-        raise InputError(
-            f"the plan lacks the stages {names} of {job.algorithm.name}; make a plan for this job: rpeg plan"
-        )
+    _check_graph(plan, job)
     stale = [t for t in plan.applied if parse(t).changes is Changes.STALENESS]
     delays = [e.delay - 1 for e in plan.graph.edges if e.model is not None]
     if max(delays, default=0) > job.allow.staleness:
         raise InputError(
             f"the plan uses staleness {max(delays)} ({', '.join(stale)}) and the job allows {job.allow.staleness}; "
             f"set allow.staleness to {max(delays)} or take another plan"
+        )
+
+
+def _check_graph(plan: Plan, job: Job) -> None:
+    """A plan's graph is the algorithm's, changed by the transforms that the plan names and by nothing else."""
+    import difflib
+
+    from rpeg.algorithms.pieces import with_evaluation
+    from rpeg.errors import InputError
+    from rpeg.text import text
+    from rpeg.transforms import parse
+
+    graph = job.algorithm.graph()
+    if job.evaluation.every:
+        graph = with_evaluation(graph, job.evaluation.every)
+    for applied in plan.applied:
+        graph = parse(applied).apply(graph)
+    if graph != plan.graph:
+        lines = difflib.ndiff(text(graph).splitlines(), text(plan.graph).splitlines())
+        first = [line for line in lines if line[:1] in "+-"][:4]
+        raise InputError(
+            f"the plan's graph is not {job.algorithm.name}'s under {', '.join(plan.applied) or 'no transform'} "
+            "(- the job's, + the plan's):"
+            + "".join(f"\n  {line}" for line in first)
+            + "\nmake a plan for this job: rpeg plan"
         )

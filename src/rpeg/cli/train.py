@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,6 +62,7 @@ def command(
     from rpeg.report.live import make_view
     from rpeg.runtime import Options, prepare_directory, train
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if resume and overwrite:
         raise InputError("--resume goes on with a run and --overwrite removes it; choose one")
     job = _job_with(load_job(job_file), output, steps)
@@ -131,13 +133,13 @@ def _predicted(job: Job, plan: Plan, run: Path) -> Comparison | None:
     from rpeg.sim import StageCosts, simulate
     from rpeg.trace import read_traces, write_trace
 
-    problem = problem_of(job, lambda line: None, measure=False)
-    predicted = simulate(plan, StageCosts(plan, problem.facts), min(job.steps, 20), job.seed)
-    shutil.rmtree(run / PREDICTED, ignore_errors=True)
-    write_trace(predicted, run / PREDICTED)
     try:
+        problem = problem_of(job, lambda line: None, measure=False)
+        predicted = simulate(plan, StageCosts(plan, problem.facts), min(job.steps, 20), job.seed)
+        shutil.rmtree(run / PREDICTED, ignore_errors=True)
+        write_trace(predicted, run / PREDICTED)
         return compare(predicted, stretch_to_compare(read_traces(run)))
-    except InputError:  # a run too short to have a steady step
+    except InputError:  # nothing to predict with, or a run too short to have a steady step
         return None
 
 

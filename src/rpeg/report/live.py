@@ -83,6 +83,9 @@ class PlainView:
     def on_checkpoint(self, checkpoint: Saved) -> None:
         self._say(f"checkpoint after {checkpoint.steps} steps")
 
+    def on_warning(self, text: str) -> None:
+        self._say(f"warning: {text}")
+
     def on_stopping(self, steps: int) -> None:
         self._say(f"stopping with a checkpoint after {steps} steps; once more Ctrl-C ends at once")
 
@@ -140,6 +143,9 @@ class LiveView:
 
     def on_checkpoint(self, checkpoint: Saved) -> None:
         self._note(f"checkpoint after {checkpoint.steps} steps")
+
+    def on_warning(self, text: str) -> None:
+        self._note(f"warning: {text}")
 
     def on_stopping(self, steps: int) -> None:
         self.status = f"stopping with a checkpoint after {steps} steps; once more Ctrl-C ends at once"

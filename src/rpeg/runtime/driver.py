@@ -56,6 +56,8 @@ class Watcher(Protocol):
 
     def on_checkpoint(self, checkpoint: Checkpoint) -> None: ...
 
+    def on_warning(self, text: str) -> None: ...
+
 
 @dataclass
 class Checkpoints:
@@ -111,6 +113,8 @@ class Driver:
         self._step_ended = time.monotonic()
         self._stop_after: int | None = None
         self._observed: dict[int, int] = {}
+        self._warned: set[str] = set()
+        self._trace = trace
 
     @property
     def is_stopping(self) -> bool:
@@ -162,7 +166,8 @@ class Driver:
 
     def who_waits(self) -> str:
         """What runs and what waits for what, one a line."""
-        running = [f"  running: {item}" for item in self.scheduler.running]
+        lanes = self.scheduler.lowered.tasks
+        running = [f"  running: {i} on {', '.join(lanes[i.slot].lanes)}" for i in self.scheduler.running]
         waiting = [f"  waiting: {item} for {what}" for item, what in self.scheduler.waiting()]
         return "\n".join(running + waiting)
 
@@ -178,7 +183,7 @@ class Driver:
                 calls = self._transfer_calls(command, entry.seq)
             else:
                 calls = self._run_calls(command, entry.seq)
-            self._spawn(self._item(command.item, calls))
+            self._spawn(self._item(command.item, command.lanes, calls))
 
     def _run_calls(self, command: Launch, seq: int) -> list[AsyncIterator[Answer]]:
         item = command.item
@@ -212,10 +217,12 @@ class Driver:
         reference = self._broadcasts[command.model, command.version]
         return [self.handles[lane].receive(work, reference) for lane in command.lanes]
 
-    async def _item(self, item: Item, calls: list[AsyncIterator[Answer]]) -> None:
+    async def _item(self, item: Item, lanes: tuple[str, ...], calls: list[AsyncIterator[Answer]]) -> None:
         """Follows an item on all its lanes; it has finished when all have."""
         try:
-            await asyncio.gather(*(self._follow(item, call) for call in calls))
+            await asyncio.gather(
+                *(self._follow(item, call, lane) for call, lane in zip(calls, lanes, strict=True))
+            )
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a worker dies of is an event
@@ -223,7 +230,15 @@ class Driver:
         else:
             await self._events.put(Finished(item))
 
-    async def _follow(self, item: Item, call: AsyncIterator[Answer]) -> None:
+    async def _follow(self, item: Item, call: AsyncIterator[Answer], lane: str) -> None:
+        try:
+            await self._take_answers(item, call)
+        except RpegError:
+            raise
+        except Exception as error:
+            raise RunError(f"worker {lane}: {error_text(error)}") from error
+
+    async def _take_answers(self, item: Item, call: AsyncIterator[Answer]) -> None:
         async for answer in call:
             if isinstance(answer, Part):
                 self.batches.add_part(item, answer.part, answer.batch)
@@ -234,6 +249,10 @@ class Driver:
             for model, reference in answer.published.items():
                 self._broadcasts[model, item.step + 1] = reference
             self._tallies.setdefault(item.step, Tally()).add(answer.metrics)
+            for text in answer.warnings:
+                if text not in self._warned:
+                    self._warned.add(text)
+                    self.watcher.on_warning(text)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -258,6 +277,8 @@ class Driver:
 
     def _on_step(self, step: int) -> None:
         """Every trained model has its new version."""
+        if not self._trace.exists():
+            raise RunError(f"{self._trace} has been removed while the run was writing into it")
         now = time.monotonic()
         versions = {model.name: step + 1 for model in self.plan.graph.models if model.trainable}
         record = self._tallies[step].record(step, now - self._step_ended, versions)
@@ -280,10 +301,15 @@ class Driver:
         return entry
 
 
+DIED = frozenset({"ActorDiedError", "ActorUnavailableError", "WorkerCrashedError", "OutOfMemoryError"})
+
+
 def error_text(error: BaseException) -> str:
     """The innermost cause in one line, with its type where it is not one of ours."""
     cause: BaseException = error
     while (inner := getattr(cause, "cause", None)) is not None and isinstance(inner, BaseException):
         cause = inner
+    if type(cause).__name__ in DIED:
+        return "the process has died: killed from outside, or out of memory"
     text = str(cause).strip() or type(cause).__name__
     return text if isinstance(cause, RpegError) else f"{type(cause).__name__}: {text.splitlines()[-1]}"

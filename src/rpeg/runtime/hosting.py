@@ -16,6 +16,7 @@ from rpeg.backends.samples import Samples
 from rpeg.ir import Op
 from rpeg.job import Job
 from rpeg.runtime.inputs import padded_columns
+from rpeg.runtime.work import Done
 from rpeg.workload import Workload
 
 METRIC_COLUMNS = ("advantages", "returns")
@@ -36,8 +37,8 @@ def prompt_batch(prompts: Prompts, workload: Workload, step: int) -> Samples:
 
 def verify(
     samples: Samples, prompts: Prompts, scorer: Scorer, tokenizer: Any, workload: Workload, step: int
-) -> tuple[Samples, dict[str, float]]:
-    """`rewards` of responses; and how many could not be scored."""
+) -> Done:
+    """`rewards` of responses; how many could not be scored, and why the first of them."""
     batch = prompts.batch(step)
     first = step * workload.prompts
     asked = [batch[sample_id // workload.samples_per_prompt - first] for sample_id in samples.ids.tolist()]
@@ -50,7 +51,15 @@ def verify(
         "sum/reward_failed": float(report.failed),
         "sum/reward_timed_out": float(report.timed_out),
     }
-    return Samples(samples.ids, samples.lengths, sample={"rewards": report.scores}), metrics
+    warnings = (f"rewards fail and count as zero: {report.reason}",) if report.failed else ()
+    if report.timed_out:
+        warnings = (
+            *warnings,
+            "rewards run into their time limit and count as zero: reward.time_limit_seconds",
+        )
+    return Done(
+        Samples(samples.ids, samples.lengths, sample={"rewards": report.scores}), {}, metrics, warnings
+    )
 
 
 def decode(samples: Samples, tokenizer: Any) -> list[str]:

@@ -32,7 +32,11 @@ def ray_cluster(workers: int, address: str | None) -> Iterator[str]:
     """
     os.environ.update({k: v for k, v in ENVIRONMENT.items() if k.startswith("RAY_") or address is None})
     import ray
+    from ray._private import services
 
+    if address is None:
+        # Ray takes a loopback address for a mistake and listens on every interface instead.
+        services.resolve_ip_for_localhost = lambda host: host
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "rpeg"}
     if address is None:
         options |= {

@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rpeg.errors import InputError
-
 SCHEMA = 1
 
 
@@ -75,18 +73,9 @@ class RunDirectory:
             shutil.rmtree(directory, ignore_errors=True)
 
     def checkpoints(self) -> list[Checkpoint]:
-        """Complete checkpoints, oldest first."""
-        found = []
-        for path in sorted(self.path.glob("checkpoint-*")):
-            state = path / "state.json"
-            if path.suffix != ".partial" and state.exists():
-                value = json.loads(state.read_text())
-                if value.get("schema") != SCHEMA:
-                    raise InputError(
-                        f"{path} has checkpoint schema {value.get('schema')}; this version reads {SCHEMA}"
-                    )
-                found.append(Checkpoint(path, int(value["steps"])))
-        return found
+        """Whole checkpoints, oldest first; damaged ones are passed over."""
+        paths = sorted(path for path in self.path.glob("checkpoint-*") if path.suffix != ".partial")
+        return [Checkpoint(path, steps) for path in paths if (steps := _steps_of(path)) is not None]
 
     def begin_checkpoint(self, steps: int) -> Path:
         """Where trainers write the state after `steps` steps; invisible to a resume until it is committed."""
@@ -120,3 +109,27 @@ class RunDirectory:
 
     def _partial(self, steps: int) -> Path:
         return self.path / f"checkpoint-{steps:06d}.partial"
+
+
+def _steps_of(checkpoint: Path) -> int | None:
+    """How many steps were done when a checkpoint was written; None where it is not whole."""
+    try:
+        state = json.loads((checkpoint / "state.json").read_text())
+        if state["schema"] != SCHEMA or not all(
+            _is_whole(file) for file in checkpoint.rglob("*.safetensors")
+        ):
+            return None
+        return int(state["steps"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _is_whole(file: Path) -> bool:
+    """Whether a safetensors file is as long as its header says (https://huggingface.co/docs/safetensors, Format)."""
+    with file.open("rb") as content:
+        size = int.from_bytes(content.read(8), "little")
+        header = json.loads(content.read(size))
+    end = max(
+        (entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"), default=0
+    )
+    return file.stat().st_size == 8 + size + end

@@ -17,9 +17,11 @@ from rpeg.job import Job, dump_job
 from rpeg.plan import Plan, check, device_lane, digest, read_plan, write_plan
 from rpeg.runtime.driver import Checkpoints, Driver, Watcher, error_text
 from rpeg.runtime.limits import check_backends
+from rpeg.runtime.lock import locked
 from rpeg.runtime.model_files import model_files
 from rpeg.runtime.ray_cluster import RayHandle, call_all, ray_cluster
 from rpeg.runtime.record import StepRecord
+from rpeg.runtime.resuming import check_same_job
 from rpeg.runtime.run_directory import Checkpoint, RunDirectory
 from rpeg.runtime.work import Station
 from rpeg.trace import Entry, JsonLines, begin_stretch, end_stretch
@@ -78,9 +80,10 @@ def prepare_directory(
                 f"{run.path} holds a run. Go on with it: --resume. Begin anew: --overwrite. Or set another output."
             )
         return run, plan, None
+    check_same_job(job, run.job)
     checkpoints = run.checkpoints()
     if not checkpoints:
-        raise InputError(f"{run.path} holds no checkpoint to resume from; begin anew with --overwrite")
+        raise InputError(f"{run.path} holds no whole checkpoint to resume from; begin anew with --overwrite")
     if checkpoints[-1].steps >= job.steps:
         raise InputError(
             f"{run.path} has done {checkpoints[-1].steps} of {job.steps} steps: nothing is left. Raise steps to go on."
@@ -94,10 +97,36 @@ def train(
     """Runs the job. Raises InputError before anything starts, RunError where the run broke off."""
     check(plan)
     check_backends(plan)
+    with locked(run.path):
+        trace = _begin(job, plan, run, start, options)
+        started = time.monotonic()
+        with JsonLines(run.metrics) as metrics:
+            recorder = _Recorder(view, metrics)
+            try:
+                driver = asyncio.run(_run(job, plan, run, start, trace, options, recorder))
+            except RunError as error:
+                raise RunError(f"{error}\n{_how_to_resume(run)}") from None
+        if not driver.stopped_early:
+            end_stretch(trace)
+    first_step = start.steps if start else 0
+    return Outcome(
+        run.path,
+        trace,
+        first_step,
+        first_step + len(driver.records),
+        not driver.stopped_early,
+        tuple(driver.records),
+        dict(driver.evaluations),
+        time.monotonic() - started,
+        recorder.running_since - started,
+    )
+
+
+def _begin(job: Job, plan: Plan, run: RunDirectory, start: Checkpoint | None, options: Options) -> Path:
+    """Writes what a run begins with; the directory of its new stretch."""
     first_step = start.steps if start else 0
     if start is None and options.overwrite:
         run.clear()
-    run.path.mkdir(parents=True, exist_ok=True)
     if run.plan.exists() and digest(read_plan(run.plan)) != digest(plan):
         raise InputError(
             f"{run.plan} is another plan than the one given; a run keeps its plan. Begin anew: --overwrite"
@@ -105,28 +134,7 @@ def train(
     write_plan(plan, run.plan)
     run.job.write_text(dump_job(job))
     run.drop_metrics_from(first_step)
-    trace = begin_stretch(run.path, "real", job.steps, first_step)
-    started = time.monotonic()
-    with JsonLines(run.metrics) as metrics:
-        recorder = _Recorder(view, metrics)
-        try:
-            driver = asyncio.run(_run(job, plan, run, start, trace, options, recorder))
-        except RunError as error:
-            raise RunError(f"{error}\n{_how_to_resume(run)}") from None
-    if not driver.stopped_early:
-        end_stretch(trace)
-    done = first_step + len(driver.records)
-    return Outcome(
-        run.path,
-        trace,
-        first_step,
-        done,
-        not driver.stopped_early,
-        tuple(driver.records),
-        dict(driver.evaluations),
-        time.monotonic() - started,
-        recorder.running_since - started,
-    )
+    return begin_stretch(run.path, "real", job.steps, first_step)
 
 
 async def _run(
@@ -280,6 +288,9 @@ class _Recorder:
 
     def on_checkpoint(self, checkpoint: Checkpoint) -> None:
         self._view.on_checkpoint(checkpoint)
+
+    def on_warning(self, text: str) -> None:
+        self._view.on_warning(text)
 
     def on_stage(self, text: str) -> None:
         self._view.on_stage(text)

@@ -80,11 +80,13 @@ class Done:
 
     batch: the `Samples` that it made, if any. published: each model's new weights. Both are references once they reach
     the driver. metrics: numbers to show; summed or averaged by the driver as their names say (see `record`).
+    warnings: sentences to show once.
     """
 
     batch: Any = None
     published: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
 
 Answer = Part | Done
@@ -101,7 +103,8 @@ def pack(answer: Answer) -> Iterator[Any]:
         return
     batches = [] if answer.batch is None else [answer.batch]
     contents = [*batches, *answer.published.values()]
-    yield Done(len(batches) or None, dict.fromkeys(answer.published), answer.metrics), len(contents)
+    header = replace(answer, batch=len(batches) or None, published=dict.fromkeys(answer.published))
+    yield header, len(contents)
     # Not `yield from`: the transport sends values into the generator, which a list refuses.
     for content in contents:  # noqa: UP028
         yield content
@@ -113,7 +116,7 @@ def unpack(answer: Answer, contents: Sequence[Any]) -> Answer:
         return replace(answer, batch=contents[0])
     batches = answer.batch or 0
     published = dict(zip(answer.published, contents[batches:], strict=True))
-    return Done(contents[0] if batches else None, published, answer.metrics)
+    return replace(answer, batch=contents[0] if batches else None, published=published)
 
 
 def bundle(answers: Iterable[Answer], contents: int) -> Any:

@@ -230,6 +230,7 @@ class Worker:
                 microbatch=assignment.microbatch,
             )
             metrics.update({f"{call.model}/{name}": value for name, value in found.items()})
+            _demand_finite(holding, step)
             holding.version = step + 1
             published.update(self._publish(holding, call.model, step + 1))
             notes.makes[call.model] = step + 1
@@ -247,11 +248,8 @@ class Worker:
         samples = inputs.joined(work.ids)
         notes.ids, notes.tokens = list(work.ids), int(samples.lengths.sum())
         if any(op.name == "verify" for op in stage.ops):
-            batch, metrics = hosting.verify(
-                samples, self.prompts, self.scorer, self.tokenizer, self.workload, step
-            )
-        else:
-            batch, metrics = hosting.column_ops(samples, stage.ops, self.job)
+            return hosting.verify(samples, self.prompts, self.scorer, self.tokenizer, self.workload, step)
+        batch, metrics = hosting.column_ops(samples, stage.ops, self.job)
         return Done(batch, metrics=metrics)
 
     # Weights
@@ -348,6 +346,15 @@ class Worker:
             _memory_bytes(self.station),
         )
         self._spans.write(span.to_json())
+
+
+def _demand_finite(holding: Holding, step: int) -> None:
+    """Weights that are no numbers are neither published nor kept."""
+    if not all(bool(tensor.isfinite().all()) for tensor in holding.trainer.parameters.local):
+        raise RunError(
+            f"{holding.model} has weights that are no numbers after the updates of step {step}; "
+            "go on from a checkpoint with a lower learning rate"
+        )
 
 
 def _settle(station: Station) -> None:

@@ -1,0 +1,47 @@
+"""What must not change between the stretches of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rpeg.errors import InputError
+from rpeg.job import Job, dump_job
+
+MAY_CHANGE = frozenset({"name", "output", "steps", "evaluation", "checkpoint", "allow", "plan"})
+"""Sections of a job that a resumed run may have otherwise than the run that it goes on with."""
+
+
+def check_same_job(job: Job, kept: Path) -> None:
+    """Raises InputError naming every key that differs from the job that the run was begun with, with both values.
+
+    More steps would also change a learning rate that falls to zero at the last one.
+    """
+    if not kept.exists():
+        return
+    before, now = yaml.safe_load(kept.read_text(encoding="utf-8")), yaml.safe_load(dump_job(job))
+    free = MAY_CHANGE if job.optimizer.schedule == "constant" else MAY_CHANGE - {"steps"}
+    different = [
+        f"{key} was {old!r} and is {new!r}"
+        for key, old, new in _differences(before, now)
+        if key.partition(".")[0] not in free
+    ]
+    if different:
+        raise InputError(
+            f"{kept.parent} was begun with another job: {'; '.join(different)}. Go on with the job as it was "
+            f"({kept}), or begin anew: --overwrite"
+        )
+
+
+def _differences(
+    before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = ""
+) -> Iterator[tuple[str, Any, Any]]:
+    for key in dict.fromkeys((*before, *now)):
+        old, new = before.get(key), now.get(key)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            yield from _differences(old, new, f"{prefix}{key}.")
+        elif old != new:
+            yield f"{prefix}{key}", old, new
