@@ -154,9 +154,12 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_one_run_at_a_time(tmp_path: Path) -> None:
-    with locked(tmp_path / "run"), pytest.raises(InputError, match="another run is writing"):
-        with locked(tmp_path / "run"):
-            pass
+    with (
+        locked(tmp_path / "run"),
+        pytest.raises(InputError, match="another run is writing"),
+        locked(tmp_path / "run"),
+    ):
+        pass
     with locked(tmp_path / "run"):
         pass
 

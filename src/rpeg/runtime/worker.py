@@ -66,10 +66,14 @@ class Worker:
         _settle(station)
 
     def meeting_point(self) -> str:
-        """host:port where the device workers can find each other: a free port of this one's node."""
+        """Where the device workers find each other: a file on one machine, else a free port of this one's node."""
+        if self.station.address.startswith("127."):
+            return (
+                f"file://{self.station.trace}/rendezvous"  # a store over TCP would listen on every interface
+            )
         with socket.socket() as probe:
             probe.bind((self.station.address, 0))
-            return f"{self.station.address}:{probe.getsockname()[1]}"
+            return f"tcp://{self.station.address}:{probe.getsockname()[1]}"
 
     def prepare(self, meeting_point: str) -> int:
         """Loads what the lane needs; collective over the device workers. Answers the bytes of memory that it holds."""
@@ -79,8 +83,9 @@ class Worker:
                 if self.station.address.startswith("127."):
                     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
                 backend = "nccl" if self.station.device.startswith("cuda") else "gloo"
-                at = f"tcp://{meeting_point}"
-                dist.init_process_group(backend, init_method=at, rank=self.station.rank, world_size=world)
+                dist.init_process_group(
+                    backend, init_method=meeting_point, rank=self.station.rank, world_size=world
+                )
             self.holdings = Holdings(self.station, self.lowered)
         return _memory_bytes(self.station)
 
