@@ -103,7 +103,7 @@ def test_a_real_tokenizer_from_a_directory(tmp_path: Path) -> None:
         load_prompts(job, tokenizer, "heldout")
     with pytest.raises(
         InputError,
-        match=r"0 are kept, 2 are needed: 3 are longer than lengths.max_prompt 2 tokens, 0 are empty",
+        match=r"2 are needed: 3 are longer than lengths.max_prompt 2 tokens, 0 are empty",
     ):
         load_prompts(make_job(directory, ["1+2", "10+20", "3+4"], max_prompt=2), tokenizer)
     with pytest.raises(InputError, match=r"2 are needed: 0 are longer .*, 3 are empty. Give more prompts"):

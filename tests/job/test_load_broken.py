@@ -194,6 +194,12 @@ def test_broken_job_names_the_key_and_the_way_out(name: str, tmp_path: Path) -> 
         assert words in message
 
 
+def doubled(first: str, repeat: str, times: int) -> str:
+    """`first` binds a0; each line after it binds the next name to the one before, twice."""
+    lines = (f"a{n}: &a{n} {repeat.replace('%', f'a{n - 1}')}\n" for n in range(1, times + 1))
+    return first + "".join(lines)
+
+
 TEXTS = {
     "empty": ("", "the file is empty"),
     "only a comment": ("# nothing\n", "the file is empty"),
@@ -208,21 +214,15 @@ TEXTS = {
     "twice": ("steps: 1\nname: a\nsteps: 2\n", "steps (line 3): the key is given twice, on lines 1 and 3"),
     "twice, nested": ("batch: {prompts: 1, prompts: 2}\n", "batch.prompts (line 1): the key is given twice"),
     "aliases that explode": (
-        "a: &a [x, x]\n"
-        + "".join(f"a{n}: &a{n} [*{p}, *{p}]\n" for n, p in enumerate(["a", *(f"a{n}" for n in range(39))])),
+        doubled("a0: &a0 [x, x]\n", "[*%, *%]", 39),
         "its aliases (*name) expand to",
     ),
     "merges that explode": (
-        "a: &a {x: 1}\n"
-        + "".join(
-            f"a{n}: &a{n} {{<<: [*{p}, *{p}]}}\n" for n, p in enumerate(["a", *(f"a{n}" for n in range(39))])
-        ),
+        doubled("a0: &a0 {x: 1}\n", "{<<: [*%, *%]}", 39),
         "its aliases (*name) expand to",
     ),
     "a name of many levels": (
-        "a: &a [x, x]\n"
-        + "".join(f"a{n}: &a{n} [*{p}, *{p}]\n" for n, p in enumerate(["a", *(f"a{n}" for n in range(8))]))
-        + "name: *a8\n",
+        doubled("a0: &a0 [x, x]\n", "[*%, *%]", 8) + "name: *a8\n",
         "must be text",
     ),
     "an integer that Python does not spell": ("name: 0x" + "f" * 5000, "an integer of 20000 bits"),

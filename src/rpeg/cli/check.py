@@ -84,10 +84,10 @@ def tokenised(job: Job) -> Iterator[tuple[str, str]]:
         if getattr(job.data, split) is not None:
             prompts = load_prompts(job, tokenizer, split)
             longest = max(len(prompt.tokens) for prompt in prompts.prompts)
-            kept = f"{len(prompts)} kept, the longest {longest} tokens"
+            long = f"{prompts.dropped - prompts.empty} longer than {job.lengths.max_prompt} tokens"
             yield (
                 split,
-                f"{kept}; {prompts.dropped - prompts.empty} longer than {job.lengths.max_prompt} tokens and {prompts.empty} empty are dropped",
+                f"{len(prompts)} kept, the longest {longest} tokens; dropped: {long}, {prompts.empty} empty",
             )
 
 
