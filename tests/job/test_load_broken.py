@@ -279,6 +279,8 @@ def test_output_is_new_empty_or_an_earlier_run(tmp_path: Path) -> None:
     path = write_job(tmp_path, {"output": str(output)})
     output.mkdir()
     load_job(path)
+    (output / ".lock").touch()
+    load_job(path)
     (output / "notes.txt").touch()
     assert f"{output} holds other files" in refusal(path)
     (output / "plan.json").touch()

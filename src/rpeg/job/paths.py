@@ -56,9 +56,9 @@ def why_not_output(path: str) -> str | None:
 
 
 def _may_hold_a_run(directory: Path) -> bool:
-    """Whether a directory is empty, or a run has begun in it."""
+    """Whether a directory is empty (but for hidden files and a run's lock), or a run has begun in it."""
     try:
-        names = os.listdir(directory)
+        names = [name for name in os.listdir(directory) if not name.startswith(".") and name != "lock"]
     except OSError:
         return True  # writable but not readable: nothing can be said against it
     return not names or any(name == "plan.json" or name.startswith("trace-") for name in names)
