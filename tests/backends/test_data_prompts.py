@@ -23,7 +23,10 @@ class Words:
     eos_token_id = EOS
     chat_template: str | None = None
 
-    def __call__(self, texts: list[str], add_special_tokens: bool) -> dict[str, list[list[int]]]:
+    def __call__(
+        self, texts: list[str], add_special_tokens: bool, verbose: bool
+    ) -> dict[str, list[list[int]]]:
+        assert not verbose, "prompts that are too long are counted, not warned of"
         end = [EOS] if add_special_tokens else []
         return {"input_ids": [[len(word) for word in text.split()] + end for text in texts]}
 
@@ -97,10 +100,15 @@ def test_a_real_tokenizer_from_a_directory(tmp_path: Path) -> None:
     assert [prompt.text for prompt in loaded.prompts] == ["1+2", "3+4"]
     assert loaded.prompts[1].tokens == (3, 10, 4)
     assert loaded.dropped == 1
-    with pytest.raises(InputError, match=r"heldout: 1 of 3 .* 2 are kept, 3 are needed"):
+    with pytest.raises(InputError, match=r"heldout: of 3 prompts 2 are kept, 3 are needed: 1 are longer"):
         load_prompts(job, tokenizer, "heldout")
-    with pytest.raises(InputError, match=r"3 of 3 prompts are longer than lengths.max_prompt 2 tokens"):
+    with pytest.raises(
+        InputError,
+        match=r"2 are needed: 3 are longer than lengths.max_prompt 2 tokens, 0 are empty",
+    ):
         load_prompts(make_job(directory, ["1+2", "10+20", "3+4"], max_prompt=2), tokenizer)
+    with pytest.raises(InputError, match=r"2 are needed: 0 are longer .*, 3 are empty. Give more prompts"):
+        load_prompts(make_job(directory, ["", "", ""], max_prompt=2), tokenizer)
 
 
 def make_job(directory: Path, texts: list[str], max_prompt: int) -> Any:
@@ -123,3 +131,19 @@ def test_a_directory_without_tokenizer(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     with pytest.raises(InputError, match="tokenizer of model here cannot be loaded"):
         load_tokenizer(ModelSource("here", tmp_path))
+
+
+def test_an_unreachable_hub_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`from_pretrained` would retry for a minute."""
+    hub = pytest.importorskip("huggingface_hub")
+    pytest.importorskip("transformers")
+    asked = []
+
+    def refuse(self: object, label: str, timeout: float) -> None:
+        asked.append(label)
+        raise OSError("no route")
+
+    monkeypatch.setattr(hub.HfApi, "model_info", refuse)
+    with pytest.raises(InputError, match=r"org/name is not on this machine, and cannot be fetched: no route"):
+        load_tokenizer(ModelSource("org/name", None))
+    assert asked == ["org/name"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rpeg.backends.reward.scorer import Scorer, make_scorer
+from rpeg.backends.reward.scorer import Scorer, check_reward, make_scorer
 from rpeg.errors import InputError
 from rpeg.job.schema import Reward
 
@@ -38,6 +38,15 @@ def trap(prompt, response, answer):
     return {"one": 1, "echo": float(prompt) + float(answer)}[response]
 
 constant = 3
+
+def two(prompt, answer):
+    return 1.0
+
+async def later(prompt, response, answer):
+    return 1.0
+
+def typo(prompt, response, answer):
+    return lenght(response)
 """
 
 
@@ -123,3 +132,39 @@ def test_no_process_is_left_behind(module: Path) -> None:
     made.close()
     made.close()
     assert child.poll() is not None
+
+
+UNUSABLE = {
+    "constant": "is a int, a function is needed",
+    "two": r"takes \(prompt, answer\), but is called with",
+    "later": "is async",
+    "typo": "name 'lenght' is not defined",
+    "trap exit": "process ended with code 3",
+    "trap quit": "process ended with code 0",
+    "trap hang": "took longer than reward.time_limit_seconds 1",
+    "trap nan": "gave nan",
+    "trap word": "gave a str, a number is needed",
+}
+
+
+@pytest.mark.parametrize("case", UNUSABLE)
+def test_a_reward_that_can_score_nothing_is_refused_before_the_run(case: str, module: Path) -> None:
+    function, _, answer = case.partition(" ")
+    reward = Reward(name=f"python:trap_functions:{function}", import_from=str(module), time_limit_seconds=1.0)
+    with pytest.raises(InputError, match=UNUSABLE[case]):
+        check_reward(reward, "prompt", answer)
+
+
+@pytest.mark.parametrize("text", ["raise SystemExit(3)", "import os; os._exit(3)", "def f(:"])
+def test_a_module_that_ends_its_process_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "ending_module.py").write_text(text)
+    with pytest.raises(InputError, match="python:ending_module:f: "):
+        check_reward(Reward(name="python:ending_module:f", import_from=str(tmp_path)))
+
+
+def test_rewards_that_may_score(module: Path) -> None:
+    check_reward(Reward(name="numeric"))
+    check_reward(Reward(name="python:trap_functions:length", import_from=str(module)))
+    check_reward(Reward(name="python:trap_functions:trap", import_from=str(module)), "p", "raise")
+    with pytest.raises(InputError, match="python:math:sqrtt"):
+        check_reward(Reward(name="python:math:sqrtt"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -105,9 +106,9 @@ BROKEN: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
         ("4 × samples_per_prompt 2 = 8 samples", "3 minibatches", "minibatches 2 or 4", "prompts 3 or 6"),
     ),
     "a batch beyond all data": (
-        {"batch.prompts": 10**15, "batch.minibatches": 3, "evaluation": {}, "data.train": "absent.jsonl"},
+        {"batch.prompts": 2**19, "batch.minibatches": 3, "evaluation": {}, "data.train": "absent.jsonl"},
         "batch.minibatches",
-        ("do not divide into 3", "minibatches 2 or 4", "prompts 999999999999999 or 1000000000000002"),
+        ("do not divide into 3", "minibatches 2 or 4", "prompts 524286 or 524289"),
     ),
     "context": ({"lengths.max_response": 17}, "lengths", ("16 + max_response 17 = 33", "is 32")),
     "expected longer than maximum": (
@@ -135,8 +136,51 @@ BROKEN: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
     ),
     "latest without staleness": ({"plan": {"freshness": "latest"}}, "plan.freshness", ("no effect",)),
     "output is a file": ({"output": __file__}, "output", ("is a file",)),
+    "output is the root": ({"output": "/"}, "output", ("/ holds other files", "such as /run")),
+    "output of the kernel": ({"output": "/proc/x"}, "output", ("/proc/x is below /proc",)),
+    "output with NUL": ({"output": "a\0b"}, "output", ("NUL byte",)),
+    "import_from with NUL": (
+        {"reward.name": "python:json:loads", "reward.import_from": "a\0b"},
+        "reward.import_from",
+        ("NUL byte",),
+    ),
+    "output too long": ({"output": "x" * 5000}, "output", ("name of 5000 bytes", "255")),
+    "model too long": ({"models.actor.path": "a/" * 2500}, "models.actor.path", ("longer than a path",)),
+    "data too long": ({"data.train": "x" * 5000}, "data.train", ("name of 5000 bytes",)),
+    "output of nobody": ({"output": "~nosuchuser/x"}, "output", ("home of user 'nosuchuser'",)),
+    "model of nobody": ({"models.actor.path": "~nosuchuser/x"}, "models.actor.path", ("nosuchuser",)),
+    "data of nobody": ({"data.train": "~nosuchuser/x"}, "data.train", ("nosuchuser",)),
+    "data a device": ({"data.train": "/dev/null"}, "data.train", ("a regular file is needed",)),
+    "name with half a character": ({"name": "a\ud800"}, "name", ("lone surrogate",)),
+    "too many samples": (
+        {
+            "batch.prompts": 2**19,
+            "batch.samples_per_prompt": 4,
+            "evaluation": {},
+            "data.train": "absent.jsonl",
+        },
+        "batch",
+        ("= 2097152 samples a step, 1048576 are allowed",),
+    ),
+    **{
+        f"{key} too large": ({key: "1e12"}, key, ("must be at most",))
+        for key in (
+            "steps",
+            "batch.samples_per_prompt",
+            "batch.microbatch",
+            "batch.epochs",
+            "allow.staleness",
+            "plan.staleness",
+            "lengths.max_response",
+            "evaluation.prompts",
+            "checkpoint.keep",
+            "cluster.cpu",
+        )
+    },
     "output below a file": ({"output": f"{__file__}/run"}, "output", ("is a file",)),
 }
+
+LARGE = ("a batch beyond all data", "too many samples")  # their data is missing too: it would be large
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -145,9 +189,15 @@ def test_broken_job_names_the_key_and_the_way_out(name: str, tmp_path: Path) -> 
     path = write_job(tmp_path, changes)
     message = refusal(path)
     assert f"{path}:{key}" in message
-    assert len(message.splitlines()) == 1 or name == "a batch beyond all data", "one problem, one line"
+    assert len(message.splitlines()) == 1 or name in LARGE, "one problem, one line"
     for words in says:
         assert words in message
+
+
+def doubled(first: str, repeat: str, times: int) -> str:
+    """`first` binds a0; each line after it binds the next name to the one before, twice."""
+    lines = (f"a{n}: &a{n} {repeat.replace('%', f'a{n - 1}')}\n" for n in range(1, times + 1))
+    return first + "".join(lines)
 
 
 TEXTS = {
@@ -163,6 +213,19 @@ TEXTS = {
     "python tag": ("name: !!python/object/apply:os.system [true]\n", "is not valid YAML"),
     "twice": ("steps: 1\nname: a\nsteps: 2\n", "steps (line 3): the key is given twice, on lines 1 and 3"),
     "twice, nested": ("batch: {prompts: 1, prompts: 2}\n", "batch.prompts (line 1): the key is given twice"),
+    "aliases that explode": (
+        doubled("a0: &a0 [x, x]\n", "[*%, *%]", 39),
+        "its aliases (*name) expand to",
+    ),
+    "merges that explode": (
+        doubled("a0: &a0 {x: 1}\n", "{<<: [*%, *%]}", 39),
+        "its aliases (*name) expand to",
+    ),
+    "a name of many levels": (
+        doubled("a0: &a0 [x, x]\n", "[*%, *%]", 8) + "name: *a8\n",
+        "must be text",
+    ),
+    "an integer that Python does not spell": ("name: 0x" + "f" * 5000, "an integer of 20000 bits"),
     "key a number": ("3: a\n", "a key must be text"),
 }
 
@@ -183,6 +246,12 @@ LINES = {
     "not an object": ("[1]\n", "train.jsonl:1: holds [1]"),
     "prompt a number": ('{"prompt": 1, "answer": "b"}\n', "field 'prompt' is 1, text is needed"),
     "answer a list": ('{"prompt": "a", "answer": []}\n', "field 'answer' is []"),
+    "too deep": ("[" * 100_000 + "\n", "train.jsonl:1: is not JSON"),
+    "half a character": (
+        '{"prompt": "a\\ud800b", "answer": "1"}\n',
+        "train.jsonl:1: field 'prompt' is 'a\\ud800b'",
+    ),
+    "answer not finite": ('{"prompt": "a", "answer": NaN}\n', "train.jsonl:1: is not JSON: NaN is no JSON"),
     "field missing in a later line": (
         '{"prompt": "a", "answer": "b"}\n\n{"prompt": "a"}\n',
         "train.jsonl:3: has no",
@@ -196,6 +265,34 @@ def test_data_that_cannot_be_used(name: str, tmp_path: Path) -> None:
     path = write_job(tmp_path)
     (tmp_path / "train.jsonl").write_text(text)
     assert says in refusal(path)
+
+
+def test_data_may_start_with_a_byte_order_mark(tmp_path: Path) -> None:
+    path = write_job(tmp_path)
+    data = tmp_path / "train.jsonl"
+    data.write_bytes(b"\xef\xbb\xbf" + data.read_bytes())
+    assert load_job(path).data.train == str(data)
+
+
+def test_output_is_new_empty_or_an_earlier_run(tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    path = write_job(tmp_path, {"output": str(output)})
+    output.mkdir()
+    load_job(path)
+    (output / ".lock").touch()
+    load_job(path)
+    (output / "notes.txt").touch()
+    assert f"{output} holds other files" in refusal(path)
+    (output / "plan.json").touch()
+    load_job(path)
+
+
+@pytest.mark.parametrize("context", [1.5, "32", True, 0, [32]])
+def test_context_that_is_no_count(context: object, tmp_path: Path) -> None:
+    path = write_job(tmp_path)
+    config = {"model_type": "llama", "max_position_embeddings": context}
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    assert "says max_position_embeddings: " in refusal(path)
 
 
 def test_no_such_file(tmp_path: Path) -> None:

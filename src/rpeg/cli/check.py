@@ -18,10 +18,13 @@ ORDER = 20
 def command(
     job_file: Annotated[Path, typer.Argument(metavar="JOB.YAML", help="The job file.")],
     quick: Annotated[
-        bool, typer.Option("--quick", help="Do not tokenise the prompts (no transformers).")
+        bool,
+        typer.Option(
+            "--quick", help="Do not tokenise the prompts (no transformers), nor call the reward function."
+        ),
     ] = False,
 ) -> None:
-    """Check a job file, and print what was understood. Starts nothing.
+    """Check a job file, and print what was understood. Trains nothing; a python: reward is called once.
 
     All problems are listed at once, each with its key, its line and the way out; then the exit code is 2.
 
@@ -38,6 +41,7 @@ def command(
     if not quick:
         for name, value in tokenised(job):
             typer.echo(f"{name:<12} {value}")
+        _try_reward(job)
     typer.echo(f"{job_file} is a valid job.")
 
 
@@ -80,8 +84,20 @@ def tokenised(job: Job) -> Iterator[tuple[str, str]]:
         if getattr(job.data, split) is not None:
             prompts = load_prompts(job, tokenizer, split)
             longest = max(len(prompt.tokens) for prompt in prompts.prompts)
-            kept = f"{len(prompts)} kept, the longest {longest} tokens"
-            yield split, f"{kept}; {prompts.dropped} dropped as longer than {job.lengths.max_prompt} tokens"
+            long = f"{prompts.dropped - prompts.empty} longer than {job.lengths.max_prompt} tokens"
+            yield (
+                split,
+                f"{len(prompts)} kept, the longest {longest} tokens; dropped: {long}, {prompts.empty} empty",
+            )
+
+
+def _try_reward(job: Job) -> None:
+    """InputError where the reward cannot score the first training prompt's own answer."""
+    from rpeg.backends.reward import check_reward
+    from rpeg.job.records import read_records
+
+    first = read_records(job.data.train, job.data.prompt, job.data.answer)[0]
+    check_reward(job.reward, first.prompt, first.answer)
 
 
 def _model(job: Job, role: str, trainable: bool) -> str:

@@ -13,6 +13,8 @@ from rpeg.job.problems import Problem, show, stop
 
 Path = tuple[str, ...]
 
+MOST_NODES = 10_000
+
 
 @dataclass(frozen=True)
 class Document:
@@ -27,6 +29,7 @@ def parse(text: str, file: str) -> Document:
     """Raises JobError naming the place: bad YAML, an empty file, no mapping at the top, a key twice or not text."""
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
+        _check_size(node, file)
         data = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise JobError(f"{file}{_place(error)}") from None
@@ -39,6 +42,25 @@ def parse(text: str, file: str) -> Document:
     if problems:
         raise stop(file, problems)
     return Document(file, data, {path: line for path, line, _ in keys})
+
+
+def _check_size(node: yaml.Node | None, file: str) -> None:
+    """JobError where aliases multiply a few lines into more than any job holds ("billion laughs")."""
+    size = _expanded(node, {}) if node is not None else 0
+    if size > MOST_NODES:
+        raise JobError(
+            f"{file}: its aliases (*name) expand to {size:.3g} values, {MOST_NODES} are allowed. Write values out."
+        )
+
+
+def _expanded(node: yaml.Node, known: dict[int, int]) -> int:
+    """Nodes at and below a node, each counted as often as aliases repeat it; inside itself it counts as one."""
+    if id(node) not in known:
+        known[id(node)] = 1
+        pairs = node.value if isinstance(node, yaml.CollectionNode) else ()
+        children = [c for pair in pairs for c in (pair if isinstance(pair, tuple) else (pair,))]
+        known[id(node)] = 1 + sum(_expanded(child, known) for child in children)
+    return known[id(node)]
 
 
 def _place(error: Exception) -> str:

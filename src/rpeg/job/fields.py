@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, StrictBool
 
+from rpeg.errors import InputError
+from rpeg.job.paths import check_path
 from rpeg.job.problems import show
 
 
@@ -38,19 +40,40 @@ def text(value: object) -> object:
         raise ValueError(f"is {show(value)}, must be text. Put it in quotes if it is meant so.")
     if not value.strip():
         raise ValueError("is empty, must be text.")
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise ValueError(f"is {show(value)}, a lone surrogate is no character. Remove it.")
+    return value
+
+
+def path(value: object) -> object:
+    """Text that can name a file."""
+    try:
+        check_path(str(text(value)))
+    except InputError as error:
+        raise ValueError(str(error)) from None
     return value
 
 
 Number = Annotated[float, BeforeValidator(number)]
 Whole = Annotated[int, BeforeValidator(whole)]
 Text = Annotated[str, BeforeValidator(text)]
+PathText = Annotated[str, BeforeValidator(path)]
 Flag = StrictBool
 
 Positive = Annotated[Number, Field(gt=0)]
 NonNegative = Annotated[Number, Field(ge=0)]
 Share = Annotated[Number, Field(gt=0, le=1)]
 Decay = Annotated[Number, Field(ge=0, lt=1)]
-Count = Annotated[Whole, Field(ge=1)]
-CountOrNone = Annotated[Whole, Field(ge=0)]
+
+# Upper bounds are far beyond use: a larger number is a slip, and would fill the memory or never end.
+MOST = 10_000_000
+LARGEST = 2**20
+STALEST = 16
+Count = Annotated[Whole, Field(ge=1, le=MOST)]
+CountOrNone = Annotated[Whole, Field(ge=0, le=MOST)]
+Size = Annotated[Whole, Field(ge=1, le=LARGEST)]
+"""Samples or tokens."""
+Staleness = Annotated[Whole, Field(ge=0, le=STALEST)]
+Seed = Annotated[Whole, Field(ge=0, lt=2**63)]
 
 DType = Literal["float32", "float64", "bfloat16"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,11 +26,11 @@ def check_function(reference: str, import_from: str | Path = ".") -> None:
     with _importable(import_from):
         try:
             spec = importlib.util.find_spec(module)
-        except (ImportError, ValueError):
+        except (Exception, SystemExit):  # noqa: BLE001  (whatever the packages above it raise)
             spec = None
     if spec is None:
         raise InputError(
-            f"{reference}: there is no module '{module}' on the import path or in {Path(import_from).resolve()}"
+            f"{reference}: there is no module '{module}' on the import path or in {os.path.realpath(import_from)}"
         )
     if spec.origin is None or not spec.origin.endswith(".py"):
         return
@@ -44,8 +45,8 @@ def import_function(reference: str, import_from: str | Path = ".") -> Callable[.
     with _importable(import_from):
         try:
             function = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError, SyntaxError) as error:
-            raise InputError(f"{reference}: cannot be imported: {error}") from error
+        except (Exception, SystemExit) as error:
+            raise InputError(f"{reference}: cannot be imported: {type(error).__name__}: {error}") from error
     if not callable(function):
         raise InputError(f"{reference}: is a {type(function).__name__}, a function is needed")
     return function  # type: ignore[no-any-return]
@@ -61,7 +62,7 @@ def _split(reference: str) -> tuple[str, str]:
 @contextmanager
 def _importable(directory: str | Path) -> Iterator[None]:
     """With a directory first on the import path."""
-    entry = str(Path(directory).expanduser().resolve())
+    entry = os.path.realpath(os.path.expanduser(directory))
     sys.path.insert(0, entry)
     importlib.invalidate_caches()
     try:
@@ -74,7 +75,7 @@ def _defined(file: Path, reference: str) -> set[str]:
     """Names that the top level of a module binds."""
     try:
         tree = ast.parse(file.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError) as error:
+    except (OSError, SyntaxError, ValueError, RecursionError) as error:
         raise InputError(f"{reference}: {file} is not valid Python: {error}") from None
     return set(_bound(tree))
 

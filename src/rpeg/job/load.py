@@ -10,7 +10,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from rpeg.errors import JobError
-from rpeg.job import bundled, document, models, rules
+from rpeg.job import bundled, document, models, paths, rules
 from rpeg.job.algorithm import schema_of
 from rpeg.job.problems import section_of, stop, translate
 from rpeg.job.schema import Job, ModelChoice, Models
@@ -64,9 +64,9 @@ def located(job: Job, base_dir: Path) -> Job:
             "models": job.models.model_copy(update=chosen),
             "data": job.data.model_copy(update=files),
             "reward": job.reward.model_copy(
-                update={"import_from": _absolute(job.reward.import_from, base_dir)}
+                update={"import_from": paths.absolute(job.reward.import_from, base_dir)}
             ),
-            "output": _absolute(job.output, Path()),
+            "output": paths.absolute(job.output, Path()),
         }
     )
 
@@ -79,12 +79,8 @@ def _section(data: dict[str, Any], path: tuple[str, ...]) -> type[BaseModel] | N
 
 
 def _model_path(path: str, base_dir: Path) -> str:
-    return _absolute(path, base_dir) if models.is_local(path, base_dir) else path
+    return paths.absolute(path, base_dir) if models.is_local(path, base_dir) else path
 
 
 def _data_path(path: str | None, base_dir: Path) -> str | None:
-    return path if path is None or path.startswith(bundled.PREFIX) else _absolute(path, base_dir)
-
-
-def _absolute(path: str, base_dir: Path) -> str:
-    return str(Path(base_dir, Path(path).expanduser()).absolute())
+    return path if path is None or path.startswith(bundled.PREFIX) else paths.absolute(path, base_dir)

@@ -13,6 +13,7 @@ from typing import Any
 
 from rpeg.errors import InputError, nearest
 from rpeg.job import bundled, gguf
+from rpeg.job.problems import show
 
 PACKAGE = "package:"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -53,13 +54,22 @@ class ModelSource:
         return _read_config(self.directory / "config.json")
 
     def context(self) -> int | None:
-        """Tokens of prompt and response together that the model can see; None where the config does not say."""
+        """Tokens of prompt and response together that the model can see; None where the config does not say.
+
+        InputError where it says what is no number of tokens.
+        """
         config = self.config()
         inner = config.get("text_config")
         for part in (config, inner if isinstance(inner, Mapping) else {}):
             for key in ("max_position_embeddings", "n_positions", "n_ctx"):
-                if isinstance(part.get(key), int):
-                    return int(part[key])
+                tokens = part.get(key)
+                if tokens is None:
+                    continue
+                if not isinstance(tokens, int) or tokens is True or tokens < 1:
+                    raise InputError(
+                        f"the config of {self.label} says {key}: {show(tokens)}, a count is needed"
+                    )
+                return int(tokens)
         return None
 
 
@@ -75,10 +85,10 @@ def resolve_model(path: str, base_dir: str | Path = ".") -> ModelSource:
         return _in_package(path)
     if not is_local(path, base_dir):
         return _on_hub(path)
-    directory = Path(base_dir, path).expanduser()
-    if directory.is_dir():
+    directory = Path(base_dir, os.path.expanduser(path))
+    if os.path.isdir(directory):
         return _in_directory(path, directory.resolve())
-    if directory.suffix == ".gguf" and directory.is_file():
+    if directory.suffix == ".gguf" and os.path.isfile(directory):
         return ModelSource(path, directory.resolve().parent, directory.name)
     raise InputError(
         f"there is no directory {directory}{_neighbour(directory)}. A model is bundled:NAME "
@@ -90,12 +100,12 @@ def is_local(path: str, base_dir: str | Path = ".") -> bool:
     """Whether a model's path means a file or directory below `base_dir`, be it there or not."""
     if path.startswith((bundled.PREFIX, PACKAGE)):
         return False
-    here = Path(base_dir, path).expanduser()
-    return here.exists() or not _HUB_ID.fullmatch(path) or Path(base_dir, path.split("/")[0]).is_dir()
+    here, above = Path(base_dir, os.path.expanduser(path)), Path(base_dir, path.split("/")[0])
+    return os.path.exists(here) or not _HUB_ID.fullmatch(path) or os.path.isdir(above)
 
 
 def _in_directory(label: str, directory: Path) -> ModelSource:
-    if (directory / "config.json").is_file():
+    if os.path.isfile(directory / "config.json"):
         return ModelSource(label, directory)
     weights = sorted(directory.glob("*.gguf"))
     if len(weights) == 1:
@@ -146,16 +156,18 @@ def _hub_cache() -> Path:
 
 def _neighbour(directory: Path) -> str:
     """A hint at a directory beside it whose name is near."""
-    if not directory.parent.is_dir():
+    try:
+        beside = [path.name for path in directory.parent.iterdir() if os.path.isdir(path)]
+    except OSError:
         return ""
-    hint = nearest(directory.name, (path.name for path in directory.parent.iterdir() if path.is_dir()))
+    hint = nearest(directory.name, beside)
     return f" ({hint})" if "mean" in hint else ""
 
 
 def _read_config(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path} cannot be read as JSON: {error}") from None
     if not isinstance(config, dict):
         raise InputError(f"{path} holds no JSON object")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, get_args
@@ -45,9 +46,29 @@ def stop(file: str, problems: Iterable[Problem]) -> JobError:
 
 def show(value: object) -> str:
     """A value as it goes into a message: control characters escaped, shortened."""
-    text = repr(value)
+    text = _SHORT.repr(value)
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"
+
+
+class _Short(reprlib.Repr):
+    """`repr` that looks at no more of a value than is shown: one of a few lines of YAML may hold 10^9 entries."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 4
+        self.maxdict = self.maxlist = self.maxtuple = self.maxset = self.maxfrozenset = 8
+        self.maxother = 2 * _LONGEST_VALUE
+
+    def repr_str(self, value: str, level: int) -> str:
+        return repr(value[: _LONGEST_VALUE + 1])
+
+    def repr_int(self, value: int, level: int) -> str:
+        bits = value.bit_length()  # Python refuses to spell out very long ones
+        return repr(value) if bits < 1000 else f"an integer of {bits} bits"
+
+
+_SHORT = _Short()
 
 
 def sentence(error: Exception) -> str:
@@ -86,6 +107,11 @@ def _problem(detail: ErrorDetails, section_at: SectionAt) -> Problem:
     return Problem(key, f"is {show(value)}, {_expected(kind, context, value, detail['msg'])}")
 
 
+def _plain(bound: float) -> str:
+    """A bound without an exponent where it is whole."""
+    return str(int(bound)) if float(bound).is_integer() else f"{bound:g}"
+
+
 def _expected(kind: str, context: Mapping[str, Any], value: object, message: str) -> str:
     """What is allowed instead, for pydantic's error kinds."""
     bounds = {
@@ -96,7 +122,7 @@ def _expected(kind: str, context: Mapping[str, Any], value: object, message: str
     }
     if kind in bounds:
         name, words = bounds[kind]
-        return f"{words} {context[name]:g}."
+        return f"{words} {_plain(context[name])}."
     if kind == "literal_error":
         allowed = [
             word.strip().strip("'") for word in str(context["expected"]).replace(" or ", ",").split(",")

@@ -11,9 +11,10 @@ from rpeg.errors import InputError, nearest
 from rpeg.ir import Graph, Scope
 from rpeg.job.functions import PREFIX, check_function
 from rpeg.job.models import ModelSource, resolve_model
+from rpeg.job.paths import absolute, why_not_output
 from rpeg.job.problems import Problem, sentence
 from rpeg.job.records import read_records
-from rpeg.job.rules_batch import divisible
+from rpeg.job.rules_batch import bounded, divisible
 from rpeg.job.schema import Job
 
 Rule = Callable[[Job], Iterable[Problem]]
@@ -42,7 +43,7 @@ def models_exist(job: Job) -> Iterator[Problem]:
         try:
             source = resolve_model(choice.path)
             if source.directory is not None:
-                source.config()
+                source.context()
         except InputError as error:
             yield Problem(("models", role, "path"), sentence(error))
 
@@ -168,15 +169,10 @@ def staleness_is_allowed(job: Job) -> Iterator[Problem]:
 
 
 def output_is_writable(job: Job) -> Iterator[Problem]:
-    """The output directory exists, or its nearest parent lets it be made."""
-    output = Path(job.output).expanduser()
-    existing = next(path for path in (output, *output.absolute().parents) if path.exists())
-    if not existing.is_dir():
-        yield Problem(("output",), f"{existing} is a file, a directory is needed. Choose another path.")
-    elif not os.access(existing, os.W_OK | os.X_OK):
-        yield Problem(
-            ("output",), f"{existing} is not writable. Choose another path, or change its permissions."
-        )
+    """The output directory can be made, or is there for this run alone."""
+    reason = why_not_output(absolute(job.output, Path()))
+    if reason is not None:
+        yield Problem(("output",), reason)
 
 
 RULES: tuple[Rule, ...] = (
@@ -184,6 +180,7 @@ RULES: tuple[Rule, ...] = (
     models_are_used,
     data_is_readable,
     reward_exists,
+    bounded,
     divisible,
     groups_have_peers,
     context_is_long_enough,
@@ -206,7 +203,7 @@ def _source(job: Job, role: str) -> ModelSource | None:
     try:
         source = resolve_model(choice.path) if choice is not None else None
         if source is not None and source.directory is not None:
-            source.config()
+            source.context()
     except InputError:
         return None
     return source

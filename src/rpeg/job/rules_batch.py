@@ -5,10 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from math import gcd
 
+from rpeg.job.fields import LARGEST
 from rpeg.job.problems import Problem
 from rpeg.job.schema import Job
 
 _FAR = 10_000  # no use to anyone who asked for a number this far off
+
+
+def bounded(job: Job) -> Iterator[Problem]:
+    """The samples of a step fit a machine's memory, if only as numbers."""
+    batch = job.batch
+    if batch.samples > LARGEST:
+        text = (
+            f"prompts {batch.prompts} × samples_per_prompt {batch.samples_per_prompt} = {batch.samples} samples a step, "
+            f"{LARGEST} are allowed. Lower one of them."
+        )
+        yield Problem(("batch",), text)
 
 
 def divisible(job: Job) -> Iterator[Problem]:

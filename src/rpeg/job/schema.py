@@ -12,14 +12,19 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rpeg.job.algorithm import AlgorithmSection
 from rpeg.job.fields import (
+    LARGEST,
     Count,
     CountOrNone,
     Decay,
     DType,
     Flag,
     NonNegative,
+    PathText,
     Positive,
+    Seed,
     Share,
+    Size,
+    Staleness,
     Text,
 )
 from rpeg.job.models import ModelSource, resolve_model
@@ -34,7 +39,7 @@ class Section(BaseModel):
 class ModelChoice(Section):
     """Where a model comes from."""
 
-    path: Text = Field(
+    path: PathText = Field(
         description="bundled:NAME, package:PACKAGE (a GGUF file inside an installed package), "
         "a directory (relative to the job file) or a Hugging Face id org/name"
     )
@@ -63,8 +68,8 @@ class Models(Section):
 class Data(Section):
     """JSONL files: one prompt a line, with the answer that the reward checks against."""
 
-    train: Text = Field(description="a JSONL file of prompts (relative to the job file), or bundled:PATH")
-    heldout: Text | None = Field(
+    train: PathText = Field(description="a JSONL file of prompts (relative to the job file), or bundled:PATH")
+    heldout: PathText | None = Field(
         default=None, description="a JSONL file of prompts that are never trained on"
     )
     prompt: Text = Field(default="prompt", description="the field of a line that holds the prompt")
@@ -78,13 +83,13 @@ class Reward(Section):
     """How a response is scored."""
 
     name: Text = Field(description="a verifier (exact, numeric) or python:package.module:function")
-    time_limit_seconds: Positive = Field(
+    time_limit_seconds: Annotated[Positive, Field(le=86_400)] = Field(
         default=5.0, description="a python: function that takes longer scores zero"
     )
     truncated: Literal["score", "zero"] = Field(
         default="score", description="a response cut at max_response: score it like others, or give it zero"
     )
-    import_from: Text = Field(
+    import_from: PathText = Field(
         default=".", description="directory (relative to the job file) to import python: from"
     )
 
@@ -92,13 +97,13 @@ class Reward(Section):
 class Batch(Section):
     """What one step trains on. samples = prompts × samples_per_prompt."""
 
-    prompts: Count = Field(description="prompts a step")
-    samples_per_prompt: Count = Field(default=1, description="responses to each prompt")
-    minibatches: Count = Field(
+    prompts: Size = Field(description="prompts a step")
+    samples_per_prompt: Size = Field(default=1, description="responses to each prompt")
+    minibatches: Size = Field(
         default=1, description="optimizer updates an epoch; they share the samples equally"
     )
-    epochs: Count = Field(default=1, description="times each sample is trained on")
-    microbatch: Count = Field(
+    epochs: Annotated[Count, Field(le=1024)] = Field(default=1, description="times each sample is trained on")
+    microbatch: Size = Field(
         default=64, description="samples in one forward and backward pass on a device, at most"
     )
 
@@ -116,15 +121,17 @@ class Batch(Section):
 class ExpectedResponse(Section):
     """Response lengths to plan for, in tokens."""
 
-    mean: Positive = Field(description="mean tokens of a response")
-    p95: Positive = Field(description="tokens that 95 of 100 responses stay below")
+    mean: Annotated[Positive, Field(le=LARGEST)] = Field(description="mean tokens of a response")
+    p95: Annotated[Positive, Field(le=LARGEST)] = Field(
+        description="tokens that 95 of 100 responses stay below"
+    )
 
 
 class Lengths(Section):
     """Lengths in tokens."""
 
-    max_prompt: Count = Field(description="tokens of a prompt, at most; longer prompts are dropped")
-    max_response: Count = Field(description="tokens of a response, at most; longer responses are cut")
+    max_prompt: Size = Field(description="tokens of a prompt, at most; longer prompts are dropped")
+    max_response: Size = Field(description="tokens of a response, at most; longer responses are cut")
     expected_response: ExpectedResponse | None = Field(
         default=None, description="mean and p95 tokens of a response, for planning"
     )
@@ -160,7 +167,7 @@ class Optimizer(Section):
 class Allow(Section):
     """Permissions for changes that change what is learned."""
 
-    staleness: CountOrNone = Field(
+    staleness: Staleness = Field(
         default=0, description="versions that a trained token may be behind, at most"
     )
     actor_critic_sharing: Flag = Field(
@@ -171,7 +178,7 @@ class Allow(Section):
 class Wishes(Section):
     """What the plan must look like; whatever is left out is searched."""
 
-    staleness: CountOrNone | None = Field(default=None, description="exactly this staleness")
+    staleness: Staleness | None = Field(default=None, description="exactly this staleness")
     freshness: Literal["exact", "latest"] | None = Field(
         default=None,
         description="exact: always the same version, replayable; latest: the newest within the bound",
@@ -182,7 +189,7 @@ class Evaluation(Section):
     """Accuracy on held-out prompts."""
 
     every: CountOrNone = Field(default=0, description="steps between evaluations; 0: never")
-    prompts: Count = Field(default=128, description="held-out prompts in an evaluation")
+    prompts: Size = Field(default=128, description="held-out prompts in an evaluation")
 
 
 class Checkpoint(Section):
@@ -209,10 +216,10 @@ class Job(Section):
     allow: Allow = Field(default_factory=Allow, description="permissions")
     plan: Wishes = Field(default_factory=Wishes, description="wishes for the plan")
     steps: Count = Field(description="training steps")
-    seed: Annotated[CountOrNone, Field(lt=2**63)] = Field(default=0, description="fixes every draw")
+    seed: Seed = Field(default=0, description="fixes every draw")
     evaluation: Evaluation = Field(default_factory=Evaluation, description="held-out accuracy")
     checkpoint: Checkpoint = Field(default_factory=Checkpoint, description="what is kept")
-    output: Text = Field(description="the run's directory (relative to where rpeg is started)")
+    output: PathText = Field(description="the run's directory (relative to where rpeg is started)")
 
     @property
     def devices(self) -> int:

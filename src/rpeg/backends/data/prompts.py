@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -27,7 +27,7 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Prompts:
-    """All usable prompts of a file in its order. dropped: how many had no token or more than `max_prompt`.
+    """All usable prompts of a file in its order. dropped: how many had no token (`empty`) or more than `max_prompt`.
 
     Steps walk through one shuffle of all prompts after another: step s takes the places s·size … (s+1)·size − 1 of
     epoch after epoch, so that a run resumes at any step with nothing but the step's number, and every prompt is used
@@ -38,6 +38,7 @@ class Prompts:
     batch_size: int
     seed: int
     dropped: int = 0
+    empty: int = 0
 
     def __len__(self) -> int:
         return len(self.prompts)
@@ -75,30 +76,42 @@ def load_prompts(job: Job, tokenizer: Any, split: str = "train") -> Prompts:
     if path is None:
         raise InputError(f"data.{split} is not given in job {job.name}")
     records = read_records(path, job.data.prompt, job.data.answer)
-    kept = tokenise(records, tokenizer, job.lengths.max_prompt, job.data.chat_template)
+    longest = job.lengths.max_prompt
+    read = _read(records, tokenizer, job.data.chat_template)
+    kept = _usable(read, longest)
+    empty = sum(not prompt.tokens for prompt in read)
+    long = len(read) - len(kept) - empty
     needed = job.batch.prompts if split == "train" else job.evaluation.prompts if job.evaluation.every else 1
     if len(kept) < needed:
         raise InputError(
-            f"data.{split}: {len(records) - len(kept)} of {len(records)} prompts are longer than lengths.max_prompt "
-            f"{job.lengths.max_prompt} tokens and are dropped; {len(kept)} are kept, {needed} are needed. "
-            "Raise lengths.max_prompt, or give shorter prompts."
+            f"data.{split}: of {len(read)} prompts {len(kept)} are kept, {needed} are needed: {long} are longer than "
+            f"lengths.max_prompt {longest} tokens, {empty} are empty. "
+            + ("Raise lengths.max_prompt, or give" if long else "Give")
+            + f" more prompts of 1 to {longest} tokens."
         )
-    return Prompts(kept, job.batch.prompts, job.seed, len(records) - len(kept))
+    return Prompts(kept, job.batch.prompts, job.seed, long + empty, empty)
 
 
 def tokenise(
     records: Iterable[Record], tokenizer: Any, max_prompt: int, chat_template: bool = False
 ) -> tuple[Prompt, ...]:
     """Records as prompts, without those longer than `max_prompt` tokens and empty ones."""
-    records = list(records)
+    return _usable(_read(list(records), tokenizer, chat_template), max_prompt)
+
+
+def _usable(prompts: Iterable[Prompt], max_prompt: int) -> tuple[Prompt, ...]:
+    return tuple(prompt for prompt in prompts if 0 < len(prompt.tokens) <= max_prompt)
+
+
+def _read(records: Sequence[Record], tokenizer: Any, chat_template: bool) -> list[Prompt]:
+    """All records as prompts, of whatever length."""
     texts = [_chat(tokenizer, record.prompt) if chat_template else record.prompt for record in records]
-    # A chat template writes the special tokens itself.
-    rows = tokenizer(texts, add_special_tokens=not chat_template)["input_ids"] if texts else []
-    prompts = (
+    # A chat template writes the special tokens itself. Not verbose: what is too long is dropped here, and counted.
+    rows = tokenizer(texts, add_special_tokens=not chat_template, verbose=False)["input_ids"] if texts else []
+    return [
         Prompt(record.index, _open_ended(row, tokenizer.eos_token_id), record.answer, text)
         for record, text, row in zip(records, texts, rows, strict=True)
-    )
-    return tuple(prompt for prompt in prompts if 0 < len(prompt.tokens) <= max_prompt)
+    ]
 
 
 def _chat(tokenizer: Any, prompt: str) -> str:

@@ -11,6 +11,10 @@ class Failed(Exception):
     """The function raised, died, or gave what is no number."""
 
 
+class Raised(Failed):
+    """The function raised on this sample, and may do well on another."""
+
+
 def describe(error: BaseException) -> str:
     """The error's type and its first line."""
     lines = str(error).splitlines()

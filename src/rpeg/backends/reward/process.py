@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rpeg.backends.reward.failure import Failed, TimedOut
+from rpeg.backends.reward.failure import Failed, Raised, TimedOut
 from rpeg.errors import InputError, RunError
 
 START_LIMIT_SECONDS = 120.0  # importing a reward module may take long, once; it counts on no sample's time
@@ -46,6 +46,8 @@ class FunctionProcess:
             self.close()
             raise Failed("the reward process had died") from None
         reply = self._reply(self.limit_seconds)
+        if "raised" in reply:
+            raise Raised(str(reply["raised"]))
         if "error" in reply:
             raise Failed(str(reply["error"]))
         return float(reply["score"])

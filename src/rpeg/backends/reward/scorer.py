@@ -11,9 +11,9 @@ from types import TracebackType
 import numpy as np
 import numpy.typing as npt
 
-from rpeg.backends.reward.failure import Failed, TimedOut, describe
+from rpeg.backends.reward.failure import Failed, Raised, TimedOut, describe
 from rpeg.backends.reward.process import FunctionProcess
-from rpeg.errors import RpegError
+from rpeg.errors import InputError, RpegError, RunError
 from rpeg.job.functions import PREFIX
 from rpeg.job.schema import Reward
 
@@ -102,6 +102,31 @@ def make_verifier(reward: Reward) -> Verifier:
     process = FunctionProcess(reward.name, reward.import_from, reward.time_limit_seconds)
     process.start()
     return process
+
+
+def check_reward(reward: Reward, prompt: str = "1 + 1 =", answer: str = "2") -> None:
+    """Really starts a `python:` function once, and scores one sample whose response is its answer.
+
+    InputError with the reason where no sample could get a score: it cannot be imported or called, ends its process,
+    takes longer than its limit, gives no finite number. That it raises is no reason: the sample may not suit it, and
+    costs one reward.
+    """
+    if not reward.name.startswith(PREFIX):
+        return
+    try:
+        with make_scorer(reward) as scorer:
+            _finite(scorer.verifier(prompt, answer, answer))
+    except Raised:
+        return
+    except TimedOut:
+        raise InputError(
+            f"{reward.name}: took longer than reward.time_limit_seconds {reward.time_limit_seconds:g} on a first sample. "
+            "Raise the limit, or load what it needs when its module is imported."
+        ) from None
+    except Failed as error:
+        raise InputError(f"{reward.name}: cannot score a sample: {error}") from None
+    except RunError as error:
+        raise InputError(str(error)) from None
 
 
 def _finite(score: float) -> float:

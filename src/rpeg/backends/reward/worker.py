@@ -6,6 +6,7 @@ function prints goes to standard error. The parent keeps the time and kills this
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import sys
@@ -24,22 +25,42 @@ def main() -> None:
     sys.path.insert(0, directory)
     try:
         function = import_function(reference, directory)
+        _check_call(function, reference)
     except InputError as error:
         _reply(replies, {"error": str(error)})
-        return
-    except Exception as error:  # noqa: BLE001  (whatever the user's module raises)
-        _reply(replies, {"error": f"{reference}: cannot be imported: {describe(error)}"})
         return
     _reply(replies, {"ready": True})
     for line in sys.stdin:
         _reply(replies, _score(function, json.loads(line)))
 
 
+def _check_call(function: Any, reference: str) -> None:
+    """InputError unless the function can be called as reward functions are. Functions in C may not tell."""
+    if inspect.iscoroutinefunction(function):
+        raise InputError(f"{reference}: is async, a plain function is needed")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind("prompt", "response", "answer")
+    except TypeError:
+        raise InputError(
+            f"{reference}: takes {signature}, but is called with (prompt_text, response_text, answer)"
+        ) from None
+
+
 def _score(function: Any, request: list[str]) -> dict[str, Any]:
     try:
-        return {"score": float(function(*request))}
-    except Exception as error:  # noqa: BLE001  (whatever the user's function raises)
+        score = function(*request)
+    except (NameError, ImportError) as error:  # wrong whatever the sample is
         return {"error": describe(error)}
+    except Exception as error:  # noqa: BLE001  (whatever the user's function raises)
+        return {"raised": describe(error)}
+    try:
+        return {"score": float(score)}
+    except Exception:  # noqa: BLE001  (whatever a user's __float__ raises)
+        return {"error": f"the function gave a {type(score).__name__}, a number is needed"}
 
 
 def _reply(out: TextIO, reply: dict[str, Any]) -> None:
