@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rpeg.cluster.fields import Fields
 from rpeg.errors import InputError, nearest
+from rpeg.fields import Fields
 
 
 @dataclass(frozen=True)
