@@ -58,7 +58,7 @@ def test_the_digest_tells_plans_apart() -> None:
         ("{}", "no 'schema'"),
         ('{"schema": 99}', "schema 99"),
         ('{"schema": 1, "graph": ["graph g"]}', "lacks .order."),
-        ('{"schema": 1, "graph": 7}', "plan has graph = 7, a list is needed"),
+        ('{"schema": 1, "graph": 7, "order": {}}', "has graph = 7, a list is needed"),
     ],
 )
 def test_a_file_that_is_no_plan_is_refused(tmp_path: Path, content: str, words: str) -> None:
