@@ -126,10 +126,10 @@ class Fields:
             raise self.refuse(key, value, "a positive whole number")
         return self.whole(key, default, most=most)
 
-    def text(self, key: str, default: Any = ...) -> str:
-        """A string that is not empty."""
+    def text(self, key: str, default: Any = ..., *, least: int = 1) -> str:
+        """A string of at least `least` characters."""
         value = self.get(key, default)
-        if not is_text(value) or not value:
+        if not is_text(value) or len(value) < least:
             raise self.refuse(key, value, "a text")
         words: str = value
         return words

@@ -141,6 +141,8 @@ def test_two_kinds_of_one_name_are_refused() -> None:
         (("racks", 0, "nodes", 0, "devices"), 10**30, "at most 1000000"),
         (("racks", 0, "nodes", 0, "devices"), 10**6 + 1, "at most 1000000"),
         (("racks", 0, "count"), 1e30, r"count = 1e\+30"),
+        (("link", "source"), None, "source = None, a text"),
+        (("kinds", 0, "sources", "memory_bytes"), 7, "7 in sources, an object of texts"),
         (("racks",), [], "a list is needed"),
         (("kinds", 0, "peak_flops"), 3, "named fields"),
     ],

@@ -356,6 +356,20 @@ def test_a_span_of_too_few_or_too_many_tokens(tokens: int) -> None:
     assert broken(with_span(trace, span, tokens=tokens)) == {"tokens_are_those_of_the_samples"}
 
 
+def test_tokens_of_no_samples() -> None:
+    trace = run(split(), 3)
+    span = next(s for s in trace.spans if s.item.kind is ItemKind.TRANSFER)
+    assert broken(with_span(trace, span, tokens=10**9)) == {"tokens_are_those_of_the_samples"}
+    span = span_of(trace, "generate", 1)
+    assert broken(with_span(trace, span, tokens=10**9)) == {"tokens_are_those_of_the_samples"}
+
+
+def test_a_digest_of_what_was_not_there() -> None:
+    trace = run(split(), 3)
+    span = span_of(trace, "generate", 1)
+    assert "movements_are_digested" in broken(with_span(trace, span, digests={"actor": "bytes"}))
+
+
 def test_a_command_of_samples_for_an_item_that_has_none() -> None:
     trace = run(colocated(), 3)
     entry = next(e for e in trace.entries if e.what is What.LAUNCH and not e.ids)

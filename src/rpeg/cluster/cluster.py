@@ -221,7 +221,7 @@ def _rack_json(rack: Rack) -> dict[str, Any]:
 def _link(data: object, level: Level) -> Link:
     fields = Fields(f"{level} link", data)
     bandwidth = fields.number("bandwidth_bytes_per_second")
-    link = Link(level, bandwidth, fields.number("latency_seconds"), str(fields.get("source", "")))
+    link = Link(level, bandwidth, fields.number("latency_seconds"), fields.text("source", "", least=0))
     fields.finish()
     if not bandwidth:
         raise InputError(f"{level} link has bandwidth_bytes_per_second = 0, nothing would arrive")

@@ -67,13 +67,20 @@ def samples_belong_to_their_step(evidence: Evidence) -> Iterator[Breach]:
 
 
 def tokens_are_those_of_the_samples(evidence: Evidence) -> Iterator[Breach]:
-    """A sample has at least one token, and those that assess or train the same samples work on as many tokens."""
+    """A sample has at least one token, and those that work on the same samples of a step work on as many tokens.
+
+    A simulated generator counts the responses alone, and its readers the prompts too. Of what works on no samples only
+    evaluation has tokens.
+    """
+    simulated = evidence.trace.source == "simulated"
     first: dict[tuple[int, tuple[int, ...]], Span] = {}
     for span in evidence.trace.spans:
-        if span.tokens < len(span.ids):
+        generates = evidence.kind(span.item) is Kind.GENERATE
+        task = evidence.task(span.item)
+        idle = task is not None and not task.covers and not generates
+        if span.tokens < len(span.ids) or (span.tokens and idle):
             yield f"{span.item} worked on {span.tokens} tokens of {len(span.ids)} samples", (span,)
-        # a generator's own tokens are the responses' alone
-        if span.ids and evidence.kind(span.item) not in (None, Kind.GENERATE):
+        if span.ids and not (simulated and generates):
             other = first.setdefault((span.item.step, tuple(sorted(span.ids))), span)
             if other.tokens != span.tokens:
                 yield (

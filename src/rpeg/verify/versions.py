@@ -130,6 +130,9 @@ def movements_are_digested(evidence: Evidence) -> Iterator[Breach]:
         strange = [d for d in span.digests.values() if d.startswith(SIMULATED_DIGEST) != simulated]
         if strange:
             yield f"{span.item} tells the digest {strange[0]}; the trace is {evidence.trace.source}", (span,)
+        held = {f"{m}@{v}" for m, v in (*span.reads.items(), *span.makes.items())}
+        for name in sorted(span.digests.keys() - held):
+            yield f"{span.item} tells the digest of {name}, which it neither reads nor makes", (span,)
         told = span.reads if span.item.kind is ItemKind.TRANSFER else span.makes
         for model, version in told.items():
             if f"{model}@{version}" not in span.digests:
