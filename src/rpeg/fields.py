@@ -62,7 +62,9 @@ def is_number(value: object) -> bool:
 
 def is_text(value: object) -> bool:
     """A string that can be written: no half of a surrogate pair."""
-    return isinstance(value, str) and not any("\ud800" <= char <= "\udfff" for char in value)
+    return isinstance(value, str) and (
+        value.isascii() or not any("\ud800" <= char <= "\udfff" for char in value)
+    )
 
 
 class Fields:
