@@ -210,7 +210,7 @@ class _Driver:
             if isinstance(command, SyncWeights):
                 versions = {command.model: command.version}
                 seq = self._log(What.SYNC, command.item, lanes=command.lanes, versions=versions)
-                digests = {f"{m}@{v}": f"bytes of {m} {v}" for m, v in versions.items()}
+                digests = {f"{m}@{v}": self._digest(m, v) for m, v in versions.items()}
                 self._work(command.item, command.lanes, seq, versions, {}, digests, ())
             elif isinstance(command, Launch):
                 self._launch(command)
@@ -222,7 +222,7 @@ class _Driver:
         )
         stage = self.plan.graph.stage(item.name)
         makes = dict.fromkeys(stage.models, item.step + 1) if stage.kind is Kind.TRAIN else {}
-        digests = {f"{m}@{v}": f"bytes of {m} {v}" for m, v in makes.items()}
+        digests = {f"{m}@{v}": self._digest(m, v) for m, v in makes.items()}
         ids = list(command.ids)
         if stage.kind is Kind.GENERATE:
             self.random.shuffle(ids)  # completion order
@@ -249,6 +249,9 @@ class _Driver:
             self.spans.append(replace(span, tokens=8 * len(share), memory_bytes=MEMORY_BYTES // 2))
         self._produce(item, ids, start, seconds)
         self._later(start + seconds + self.latency, Finished(item))
+
+    def _digest(self, model: str, version: int) -> str:
+        return f"{'sim:' if self.source == 'simulated' else ''}bytes of {model} {version}"
 
     def _shares(self, item: Item, lanes: tuple[str, ...], ids: tuple[int, ...]) -> list[tuple[int, ...]]:
         """The samples of each lane: lanes of one tensor-parallel group have the same."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 
 
 def seconds_text(seconds: float) -> str:
     """`0.0123` → ``12.3 ms``; three significant digits, hours as ``1 h 02 min``."""
+    if not math.isfinite(seconds):
+        return f"{seconds} s"
     if seconds < 0:
         return "-" + seconds_text(-seconds)
     if seconds == 0:

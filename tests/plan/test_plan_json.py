@@ -57,8 +57,8 @@ def test_the_digest_tells_plans_apart() -> None:
         ("[]", "holds no plan"),
         ("{}", "no 'schema'"),
         ('{"schema": 99}', "schema 99"),
-        ('{"schema": 1, "graph": ["graph g"]}', "cannot be read: KeyError"),
-        ('{"schema": 1, "graph": 7}', "cannot be read: TypeError"),
+        ('{"schema": 1, "graph": ["graph g"]}', "lacks .order."),
+        ('{"schema": 1, "graph": 7, "order": {}}', "has graph = 7, a list is needed"),
     ],
 )
 def test_a_file_that_is_no_plan_is_refused(tmp_path: Path, content: str, words: str) -> None:

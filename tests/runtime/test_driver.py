@@ -65,6 +65,7 @@ class Pretender:
             trained,
             digests,
             ids,
+            8 * len(ids),
         )
         self.spans.write(span.to_json())
         yield Done(object(), {m: object() for m in trained}, {"sum/reward": 1.0, "sum/rewarded": 2.0})

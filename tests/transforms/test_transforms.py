@@ -6,7 +6,7 @@ import pytest
 
 from rpeg.errors import GraphError
 from rpeg.ir import Chunk, Freshness, Graph, Unit
-from rpeg.transforms import Changes, Transform, parse, transforms
+from rpeg.transforms import Changes, Transform, parse, parse_all, transforms
 from samples_of_plans import grpo, ppo
 
 
@@ -81,3 +81,24 @@ def test_nothing_is_applied_twice(source: str) -> None:
     transform: Transform = parse(source)
     with pytest.raises(GraphError):
         transform.apply(transform.apply(ppo()))
+
+
+def test_all_transforms_of_a_plan_are_read_together() -> None:
+    applied = ("async{stage=generate,staleness=2,freshness=exact}", "stream{chunk=4,unit=sample}")
+    assert tuple(map(str, parse_all(applied))) == applied
+    with pytest.raises(GraphError, match="there is no transform 'strem'"):
+        parse_all((applied[0], "strem{chunk=4}"))
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("async{stage=generate,staleness=-9}", "staleness -9"),
+        ("async{stage=generate,freshness=newest}", "freshness 'newest' is unknown"),
+        ("stream{chunk=0}", "parts of 0"),
+        ("stream{chunk=4,unit=minibatch}", "parts of 'minibatch' are unknown"),
+    ],
+)
+def test_values_that_no_graph_could_take_are_refused_when_read(source: str, words: str) -> None:
+    with pytest.raises(GraphError, match=words):
+        parse(source)

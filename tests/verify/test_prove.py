@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -335,8 +336,52 @@ def test_a_digest_changed() -> None:
     name = next(iter(span.digests))
     assert broken(with_span(trace, span, digests={name: "other bytes"})) == {"digests_agree"}
     assert broken(with_span(trace, span, digests={})) == {"movements_are_digested"}
-    simulated = replace(with_span(trace, span, digests={}), source="simulated")
-    assert broken(simulated) == set()
+
+
+def test_a_real_run_that_says_that_it_was_simulated() -> None:
+    """No label spares a trace the comparison of its bytes, and the digests tell which label is right."""
+    real = run(split(), 3)
+    simulated = replace(real, source="simulated")
+    span = next(s for s in simulated.spans if s.item.kind is ItemKind.TRANSFER)
+    assert broken(simulated) == {"movements_are_digested"}
+    assert broken(with_span(simulated, span, digests={})) == {"movements_are_digested"}
+    digests = {name: f"sim:{name}" for name in span.digests}
+    assert "movements_are_digested" in broken(with_span(real, span, digests=digests))
+
+
+@pytest.mark.parametrize("tokens", [-5, 0, 1, 10**9])
+def test_a_span_of_too_few_or_too_many_tokens(tokens: int) -> None:
+    trace = run(colocated(), 3)
+    span = span_of(trace, "old_logprob", 1)
+    assert broken(with_span(trace, span, tokens=tokens)) == {"tokens_are_those_of_the_samples"}
+
+
+def test_tokens_of_no_samples() -> None:
+    trace = run(split(), 3)
+    span = next(s for s in trace.spans if s.item.kind is ItemKind.TRANSFER)
+    assert broken(with_span(trace, span, tokens=10**9)) == {"tokens_are_those_of_the_samples"}
+    span = span_of(trace, "generate", 1)
+    assert broken(with_span(trace, span, tokens=10**9)) == {"tokens_are_those_of_the_samples"}
+
+
+def test_a_digest_of_what_was_not_there() -> None:
+    trace = run(split(), 3)
+    span = span_of(trace, "generate", 1)
+    assert "movements_are_digested" in broken(with_span(trace, span, digests={"actor": "bytes"}))
+
+
+def test_a_command_of_samples_for_an_item_that_has_none() -> None:
+    trace = run(colocated(), 3)
+    entry = next(e for e in trace.entries if e.what is What.LAUNCH and not e.ids)
+    assert "items_work_on_their_samples" in broken(with_entry(trace, entry, ids=(0, 1)))
+
+
+@pytest.mark.parametrize("seconds", [math.nan, math.inf, -math.inf])
+def test_a_time_that_is_no_number(seconds: float) -> None:
+    trace = run(colocated(), 3)
+    span, entry = span_of(trace, "old_logprob", 1), trace.entries[7]
+    assert broken(with_span(trace, span, end_seconds=seconds))
+    assert "driver_clock_ascends" in broken(with_entry(trace, entry, seconds=seconds))
 
 
 @pytest.mark.parametrize("name", BY_NAME)

@@ -114,7 +114,7 @@ def test_samples_of_a_group_share_the_prompt_and_correlate() -> None:
         ({"minibatches": 3}, "8 samples a step cannot be split into 3"),
         ({"correlation": 1.5}, r"correlation = 1\.5"),
         ({"minibatch": 3}, "Did you mean 'minibatches'"),
-        ({"prompts": None}, "wrong type"),
+        ({"prompts": None}, "positive whole number"),
         ({"prompt_lengths": {"values": [1]}}, "weights"),
     ],
 )

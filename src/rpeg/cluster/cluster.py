@@ -10,10 +10,13 @@ from itertools import accumulate, groupby
 from typing import Any, Literal
 
 from rpeg.cluster.device import DeviceKind
-from rpeg.cluster.fields import Fields
 from rpeg.errors import InputError, nearest
+from rpeg.fields import Fields
 
 Level = Literal["device", "node", "rack", "cluster"]
+MOST_DEVICES = 1_000_000
+"""Also of nodes and of processes on one host. More than any cluster has: a number beyond is a slip."""
+
 LEVELS: tuple[Level, ...] = ("device", "node", "rack", "cluster")
 
 
@@ -72,6 +75,12 @@ class Cluster:
     link: Link
 
     def __post_init__(self) -> None:
+        nodes = sum(len(rack.nodes) for rack in self.racks)
+        devices = 0 if nodes > MOST_DEVICES else sum(node.devices for node in self.nodes)
+        if max(nodes, devices) > MOST_DEVICES:
+            raise InputError(
+                f"cluster {self.name} has {nodes} nodes and {devices} devices, at most {MOST_DEVICES} are possible"
+            )
         if not self.nodes or any(node.devices < 1 for node in self.nodes):
             raise InputError(f"cluster {self.name}: every rack needs a node, and every node a device")
         for kind in self.kinds:
@@ -212,7 +221,7 @@ def _rack_json(rack: Rack) -> dict[str, Any]:
 def _link(data: object, level: Level) -> Link:
     fields = Fields(f"{level} link", data)
     bandwidth = fields.number("bandwidth_bytes_per_second")
-    link = Link(level, bandwidth, fields.number("latency_seconds"), str(fields.get("source", "")))
+    link = Link(level, bandwidth, fields.number("latency_seconds"), fields.text("source", "", least=0))
     fields.finish()
     if not bandwidth:
         raise InputError(f"{level} link has bandwidth_bytes_per_second = 0, nothing would arrive")
@@ -221,16 +230,16 @@ def _link(data: object, level: Level) -> Link:
 
 def _nodes(data: object, kinds: Mapping[str, DeviceKind]) -> tuple[Node, ...]:
     fields = Fields("node", data)
-    count, kind = fields.count("count", 1), fields.text("kind")
+    count, kind = fields.count("count", 1, most=MOST_DEVICES), fields.text("kind")
     if kind not in kinds:
         raise InputError(f"node has the device kind '{kind}', which is not described. {nearest(kind, kinds)}")
     price = fields.get("price_per_hour", None)
     node = Node(
         kind=kinds[kind],
-        devices=fields.count("devices"),
+        devices=fields.count("devices", most=MOST_DEVICES),
         link=_link(fields.get("link"), "node"),
         host_memory_bytes=fields.count("host_memory_bytes"),
-        host_slots=fields.count("host_slots"),
+        host_slots=fields.count("host_slots", most=MOST_DEVICES),
         price_per_hour=None if price is None else fields.number("price_per_hour"),
     )
     fields.finish()
@@ -239,7 +248,7 @@ def _nodes(data: object, kinds: Mapping[str, DeviceKind]) -> tuple[Node, ...]:
 
 def _racks(data: object, kinds: Mapping[str, DeviceKind]) -> tuple[Rack, ...]:
     fields = Fields("rack", data)
-    count = fields.count("count", 1)
+    count = fields.count("count", 1, most=MOST_DEVICES)
     nodes = tuple(node for part in fields.sequence("nodes") for node in _nodes(part, kinds))
     rack = Rack(nodes, _link(fields.get("link"), "rack"))
     fields.finish()

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rpeg.cluster.fields import Fields
 from rpeg.errors import InputError, nearest
+from rpeg.fields import Fields
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class DeviceKind:
             peak_flops=tuple((str(dtype), Fields("peak_flops", peaks).number(dtype)) for dtype in peaks),
             host_bandwidth_bytes_per_second=fields.number("host_bandwidth_bytes_per_second"),
             launch_overhead_seconds=fields.number("launch_overhead_seconds", 0.0),
-            sources=tuple((str(k), str(v)) for k, v in fields.mapping("sources", {}).items()),
+            sources=tuple(fields.named_texts("sources").items()),
         )
         fields.finish()
         return kind

@@ -11,8 +11,8 @@ import yaml
 
 from rpeg.cluster.cluster import Cluster, Link, Node, Rack, one_node
 from rpeg.cluster.device import DeviceKind
-from rpeg.cluster.fields import Fields
 from rpeg.errors import InputError, nearest
+from rpeg.fields import Fields
 
 _DATA = resources.files("rpeg.cluster") / "data"
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from rpeg.cluster import Cluster
-from rpeg.errors import PlanError
+from rpeg.errors import InputError, PlanError
+from rpeg.fields import Fields, is_text, is_whole, read_json, shown
 from rpeg.plan.assignment import Assignment, Devices, Host
 from rpeg.plan.item import ItemKind, Slot
 from rpeg.plan.parallelism import Parallelism
@@ -21,6 +22,9 @@ from rpeg.text import parse, text
 from rpeg.workload import Workload
 
 SCHEMA = 1
+
+_MOST_SLOTS = 1_000_000
+"""More workers on one host than any has: a number beyond is a slip, and each would be a lane."""
 
 
 def plan_to_json(plan: Plan) -> dict[str, Any]:
@@ -42,19 +46,27 @@ def plan_from_json(value: Mapping[str, Any]) -> Plan:
         raise PlanError("this is not a plan: it has no 'schema'")
     if value["schema"] != SCHEMA:
         raise PlanError(
-            f"the plan has schema {value['schema']}; this version reads {SCHEMA}. Make it anew: rpeg plan"
+            f"the plan has schema {shown(value['schema'])}; this version reads {SCHEMA}. Make it anew: rpeg plan"
         )
     try:
-        return Plan(
-            parse("\n".join(value["graph"])),
-            Cluster.from_json(value["cluster"]),
-            Workload.from_json(value["workload"]),
-            tuple(_assignment_from_json(a) for a in value["assignments"]),
-            tuple(Lane(name, tuple(map(_turn_from_json, turns))) for name, turns in value["order"].items()),
-            tuple(value["applied"]),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise PlanError(f"the plan cannot be read: {type(error).__name__}: {error}") from None
+        return _plan(Fields("plan", value))
+    except InputError as error:
+        raise PlanError(f"the plan cannot be read: {error}") from None
+
+
+def _plan(fields: Fields) -> Plan:
+    fields.get("schema")
+    order = fields.mapping("order")
+    plan = Plan(
+        parse("\n".join(fields.texts("graph"))),
+        Cluster.from_json(fields.mapping("cluster")),
+        Workload.from_json(fields.mapping("workload")),
+        tuple(_assignment_from_json(a) for a in fields.items("assignments")),
+        tuple(Lane(name, _turns_from_json(name, turns)) for name, turns in order.items()),
+        fields.texts("applied"),
+    )
+    fields.finish()
+    return plan
 
 
 def write_plan(plan: Plan, path: Path) -> None:
@@ -64,11 +76,9 @@ def write_plan(plan: Plan, path: Path) -> None:
 def read_plan(path: Path) -> Plan:
     """Raises PlanError where the file is missing or is not a plan."""
     try:
-        value = json.loads(path.read_text())
-    except OSError as error:
-        raise PlanError(f"cannot read the plan {path}: {error.strerror}") from None
-    except json.JSONDecodeError as error:
-        raise PlanError(f"{path} is not JSON: {error}") from None
+        value = read_json(path)
+    except InputError as error:
+        raise PlanError(f"no plan: {error}") from None
     if not isinstance(value, dict):
         raise PlanError(f"{path} holds no plan: a plan is a JSON object")
     return plan_from_json(value)
@@ -98,13 +108,32 @@ def _assignment_to_json(a: Assignment) -> dict[str, Any]:
     }
 
 
-def _assignment_from_json(value: dict[str, Any]) -> Assignment:
-    rest = dict(value)
-    if "devices" in rest:
-        block: Devices | Host = Devices(tuple(rest.pop("devices")))
+def _assignment_from_json(value: object) -> Assignment:
+    fields = Fields("assignment", value)
+    stage = fields.text("stage")
+    fields.what = f"assignment of stage {stage}"
+    if "devices" in fields.data:
+        block: Devices | Host = Devices(fields.wholes("devices"))
     else:
-        block = Host(rest.pop("host"), rest.pop("slots"))
-    return Assignment(rest.pop("stage"), block, Parallelism(**rest.pop("parallelism")), **rest)
+        block = Host(fields.whole("host"), fields.whole("slots", most=_MOST_SLOTS))
+    assignment = Assignment(
+        stage,
+        block,
+        _parallelism_from_json(f"parallelism of stage {stage}", fields.get("parallelism")),
+        fields.whole("microbatch"),
+        fields.text("backend"),
+        fields.text("recompute"),
+        fields.text("offload"),
+    )
+    fields.finish()
+    return assignment
+
+
+def _parallelism_from_json(what: str, value: object) -> Parallelism:
+    fields = Fields(what, value)
+    degrees = {name: fields.whole(name) for name in ("dp", "tp", "pp", "cp", "ep", "zero")}
+    fields.finish()
+    return Parallelism(**degrees)
 
 
 def _turn_to_json(turn: Turn) -> list[Any]:
@@ -112,6 +141,16 @@ def _turn_to_json(turn: Turn) -> list[Any]:
     return [str(slot.kind), slot.name, slot.part, slot.replica, turn.shift]
 
 
-def _turn_from_json(value: list[Any]) -> Turn:
-    kind, name, part, replica, shift = value
-    return Turn(Slot(ItemKind(kind), name, part, replica), shift)
+def _turns_from_json(lane: str, turns: object) -> tuple[Turn, ...]:
+    if not isinstance(turns, list):
+        raise PlanError(f"lane {lane} has the order {shown(turns)}, a list of turns is needed")
+    return tuple(_turn_from_json(lane, turn) for turn in turns)
+
+
+def _turn_from_json(lane: str, value: Any) -> Turn:
+    match value:
+        case [kind, name, part, replica, shift] if (
+            kind in tuple(ItemKind) and is_text(name) and all(map(is_whole, (part, replica, shift)))
+        ):
+            return Turn(Slot(ItemKind(kind), name, part, replica), shift)
+    raise PlanError(f"lane {lane} has the turn {shown(value)}, [kind, name, part, replica, shift] is needed")

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from rpeg.errors import InputError
+from rpeg.fields import Fields, shown
 from rpeg.plan import Item
-from rpeg.trace.fields import item_from_json, item_to_json, versions_from_json
+from rpeg.trace.fields import item_from_json, item_to_json
 
 
 class What(StrEnum):
@@ -60,16 +62,36 @@ class Entry:
         return value if self.part is None else {**value, "part": self.part}
 
     @staticmethod
-    def from_json(value: Mapping[str, Any]) -> Entry:
-        return Entry(
-            int(value["seq"]),
-            float(value["seconds"]),
-            What(value["what"]),
-            item_from_json(value["item"]),
-            tuple(value.get("lanes", ())),
-            value.get("part"),
-            tuple(value.get("parts", ())),
-            tuple(value.get("ids", ())),
-            versions_from_json(value.get("versions", {})),
-            value.get("error", ""),
+    def from_json(value: object) -> Entry:
+        """The entry that `to_json` wrote. Raises InputError for a wrong, missing or unknown field."""
+        fields = Fields("log entry", value)
+        what = What(fields.one_of("what", What))
+        for key in _OWN_FIELDS & fields.data.keys() - _FIELDS_OF[what]:
+            raise InputError(f"log entry has {key} = {shown(fields.data[key])}, which a '{what}' has not")
+        entry = Entry(
+            fields.whole("seq", least=0),
+            fields.finite("seconds"),
+            what,
+            item_from_json(fields.get("item")),
+            fields.texts("lanes", ()),
+            fields.whole("part", least=0) if "part" in fields.data else None,
+            fields.wholes("parts", ()),
+            fields.wholes("ids", ()),
+            fields.named_wholes("versions"),
+            fields.text("error") if "error" in fields.data else "",
         )
+        fields.finish()
+        return entry
+
+
+_FIELDS_OF = {
+    What.LAUNCH: {"lanes", "parts", "ids", "versions"},
+    What.SYNC: {"lanes", "versions"},
+    What.CANCEL: {"lanes"},
+    What.PRODUCED: {"part", "ids"},
+    What.FINISHED: set(),
+    What.FAILED: {"error"},
+}
+"""What an entry may tell beside its number, time and item; anything else was not written by a driver."""
+
+_OWN_FIELDS = set().union(*_FIELDS_OF.values())

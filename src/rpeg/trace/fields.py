@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rpeg.errors import InputError
+from rpeg.fields import is_text, is_whole, shown
 from rpeg.plan import Item, ItemKind
 
 
@@ -13,10 +14,11 @@ def item_to_json(item: Item) -> list[Any]:
     return [str(item.kind), item.name, item.step, item.part, item.replica]
 
 
-def item_from_json(value: Sequence[Any]) -> Item:
-    kind, name, step, part, replica = value
-    return Item(ItemKind(kind), str(name), int(step), int(part), int(replica))
-
-
-def versions_from_json(value: Mapping[str, Any]) -> dict[str, int]:
-    return {str(model): int(version) for model, version in value.items()}
+def item_from_json(value: Any) -> Item:
+    """The item that `item_to_json` wrote. Raises InputError where the value is none."""
+    match value:
+        case [kind, name, step, part, replica] if (
+            kind in tuple(ItemKind) and is_text(name) and all(map(is_whole, (step, part, replica)))
+        ):
+            return Item(ItemKind(kind), name, step, part, replica)
+    raise InputError(f"the item is {shown(value)}, [kind, name, step, part, replica] is needed")

@@ -13,18 +13,21 @@ that was known before it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, TypeVar, get_args
 
 from rpeg.errors import InputError
+from rpeg.fields import Fields, parse_json, read_json, read_text, shown
 from rpeg.plan import read_plan, write_plan
 from rpeg.trace.entry import Entry
 from rpeg.trace.span import Span
 from rpeg.trace.trace import Source, Trace
 
 SCHEMA = 1
+
+T = TypeVar("T")
 
 
 class JsonLines:
@@ -109,37 +112,51 @@ def read_traces(path: Path) -> tuple[Trace, ...]:
 
 
 def _read_stretch(directory: Path, plan_path: Path) -> Trace:
-    try:
-        header = json.loads((directory / "header.json").read_text())
-        if header["schema"] != SCHEMA:
-            raise InputError(f"{directory} has trace schema {header['schema']}; this version reads {SCHEMA}")
-        entries = tuple(Entry.from_json(value) for value in _lines(driver_file(directory)))
-        spans = tuple(
-            Span.from_json(value)
-            for path in sorted(directory.glob("spans-*.jsonl"))
-            for value in _lines(path)
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{directory} is not a trace: {type(error).__name__}: {error}") from None
-    plan = read_plan(plan_path)
+    source, steps, first_step, complete = _read_header(directory / "header.json")
+    spans = (path for path in sorted(directory.glob("spans-*.jsonl")))
     return Trace(
-        plan, header["source"], header["steps"], header["first_step"], entries, spans, header["complete"]
+        read_plan(plan_path),
+        source,
+        steps,
+        first_step,
+        tuple(_lines(driver_file(directory), Entry.from_json)),
+        tuple(span for path in spans for span in _lines(path, Span.from_json)),
+        complete,
     )
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+def _read_header(path: Path) -> tuple[Source, int, int, bool]:
+    """(source, steps, first step, complete)."""
+    fields = Fields(f"{path}: the header", read_json(path))
+    schema = fields.get("schema")
+    if schema != SCHEMA:
+        raise InputError(f"{path.parent} has trace schema {shown(schema)}; this version reads {SCHEMA}")
+    source: Source = "simulated" if fields.one_of("source", get_args(Source)) == "simulated" else "real"
+    first_step = fields.whole("first_step", least=0)
+    steps = fields.whole("steps", least=first_step)
+    complete = fields.flag("complete")
+    fields.finish()
+    return source, steps, first_step, complete
+
+
+def _lines(path: Path, read: Callable[[object], T]) -> Iterator[T]:
+    """What the lines of a file hold. InputError names the file and the line that cannot be read."""
     if not path.exists():
         return
-    lines = path.read_text(encoding="utf-8").split("\n")
+    lines = read_text(path).split("\n")
     for number, line in enumerate(lines, 1):
         if not line:
             continue
         try:
-            yield json.loads(line)
-        except json.JSONDecodeError:
+            value = parse_json(line, f"{path}:{number}")
+        except InputError:
             if number == len(lines):  # torn by a crash while it was written
                 return
-            raise InputError(f"{path}:{number} is not JSON") from None
+            raise
+        try:
+            yield read(value)
+        except InputError as error:
+            raise InputError(f"{path}:{number}: {error}") from None
 
 
 def _number(path: Path) -> int:

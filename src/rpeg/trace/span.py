@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rpeg.fields import Fields
 from rpeg.plan import Item
-from rpeg.trace.fields import item_from_json, item_to_json, versions_from_json
+from rpeg.trace.fields import item_from_json, item_to_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +60,22 @@ class Span:
         return value
 
     @staticmethod
-    def from_json(value: Mapping[str, Any]) -> Span:
-        return Span(
-            str(value["worker"]),
-            str(value["lane"]),
-            item_from_json(value["item"]),
-            int(value["launch"]),
-            float(value["start_seconds"]),
-            float(value["end_seconds"]),
-            versions_from_json(value.get("reads", {})),
-            versions_from_json(value.get("makes", {})),
-            dict(value.get("digests", {})),
-            tuple(value.get("ids", ())),
-            int(value.get("tokens", 0)),
-            int(value.get("memory_bytes", 0)),
+    def from_json(value: object) -> Span:
+        """The span that `to_json` wrote. Raises InputError for a wrong, missing or unknown field."""
+        fields = Fields("span", value)
+        span = Span(
+            fields.text("worker"),
+            fields.text("lane"),
+            item_from_json(fields.get("item")),
+            fields.whole("launch"),
+            fields.finite("start_seconds"),
+            fields.finite("end_seconds"),
+            fields.named_wholes("reads"),
+            fields.named_wholes("makes"),
+            fields.named_texts("digests"),
+            fields.wholes("ids", ()),
+            fields.whole("tokens", 0, least=0),
+            fields.whole("memory_bytes", 0, least=0),
         )
+        fields.finish()
+        return span

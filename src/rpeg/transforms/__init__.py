@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 
 from rpeg.errors import GraphError, nearest
 from rpeg.text import parse_call
 from rpeg.transforms.base import Changes, Transform
 
-__all__ = ["Changes", "Transform", "parse", "transforms"]
+__all__ = ["Changes", "Transform", "parse", "parse_all", "transforms"]
 
 
 @cache
@@ -34,3 +34,8 @@ def parse(source: str) -> Transform:
     except KeyError:
         raise GraphError(f"there is no transform '{name}'. {nearest(name, transforms())}") from None
     return kind.from_arguments(arguments)
+
+
+def parse_all(sources: Iterable[str]) -> tuple[Transform, ...]:
+    """The transforms that print so, such as a plan's `applied`. Raises GraphError naming the first that is none."""
+    return tuple(map(parse, sources))

@@ -26,13 +26,15 @@ class BoundedAsynchrony(Transform):
     staleness: int = 1
     freshness: str = "exact"
 
-    def apply(self, graph: Graph) -> Graph:
+    def __post_init__(self) -> None:
         if self.staleness < 1:
             raise GraphError(f"{self}: staleness {self.staleness}; asynchrony begins at 1")
         if self.freshness not in tuple(Freshness):
             raise GraphError(
                 f"{self}: freshness '{self.freshness}' is unknown. {nearest(self.freshness, Freshness)}"
             )
+
+    def apply(self, graph: Graph) -> Graph:
         stage = graph.stage(self.stage)
         if stage.kind not in (Kind.GENERATE, Kind.INFERENCE):
             raise GraphError(

@@ -24,13 +24,15 @@ class Streaming(Transform):
     chunk: int
     unit: str = "sample"
 
-    def apply(self, graph: Graph) -> Graph:
+    def __post_init__(self) -> None:
         if self.unit not in (Unit.SAMPLE, Unit.GROUP):
             raise GraphError(
                 f"{self}: parts of '{self.unit}' are unknown. {nearest(self.unit, (Unit.SAMPLE, Unit.GROUP))}"
             )
         if self.chunk < 1:
             raise GraphError(f"{self}: parts of {self.chunk}; at least 1")
+
+    def apply(self, graph: Graph) -> Graph:
         unit = Unit(self.unit)
         takers = _takers(graph, unit)
         if not takers:

@@ -25,7 +25,13 @@ def items_work_on_their_samples(evidence: Evidence) -> Iterator[Breach]:
     """The ranks of an item together work on the samples that its command names, each once."""
     for item, command in evidence.commands.items():
         task = evidence.task(item)
-        if task is None or not task.covers or item not in evidence.finished or item not in evidence.spans:
+        if task is None:
+            continue
+        if not task.covers:
+            if command.ids:
+                yield f"{item} is commanded to work on samples, and has none of its own", (command,)
+            continue
+        if item not in evidence.finished or item not in evidence.spans:
             continue
         worked, due = Counter(_ids(evidence, item)), Counter(command.ids)
         if worked != due:
@@ -58,6 +64,30 @@ def samples_belong_to_their_step(evidence: Evidence) -> Iterator[Breach]:
                 f"{span.item} worked on sample {beyond[0]}; its step's samples are {first} to {first + size - 1}",
                 (span,),
             )
+
+
+def tokens_are_those_of_the_samples(evidence: Evidence) -> Iterator[Breach]:
+    """A sample has at least one token, and those that work on the same samples of a step work on as many tokens.
+
+    A simulated generator counts the responses alone, and its readers the prompts too. Of what works on no samples only
+    evaluation has tokens.
+    """
+    simulated = evidence.trace.source == "simulated"
+    first: dict[tuple[int, tuple[int, ...]], Span] = {}
+    for span in evidence.trace.spans:
+        generates = evidence.kind(span.item) is Kind.GENERATE
+        task = evidence.task(span.item)
+        idle = task is not None and not task.covers and not generates
+        if span.tokens < len(span.ids) or (span.tokens and idle):
+            yield f"{span.item} worked on {span.tokens} tokens of {len(span.ids)} samples", (span,)
+        if span.ids and not (simulated and generates):
+            other = first.setdefault((span.item.step, tuple(sorted(span.ids))), span)
+            if other.tokens != span.tokens:
+                yield (
+                    f"{span.item} worked on {span.tokens} tokens of the samples of which {other.item} had "
+                    f"{other.tokens}",
+                    (other, span),
+                )
 
 
 def each_sample_is_generated_once(evidence: Evidence) -> Iterator[Breach]:
@@ -155,6 +185,7 @@ SAMPLES: tuple[Property, ...] = (
     items_work_on_their_samples,
     parts_hold_what_was_generated,
     samples_belong_to_their_step,
+    tokens_are_those_of_the_samples,
     each_sample_is_generated_once,
     each_sample_is_assessed_once,
     each_sample_is_trained_once,

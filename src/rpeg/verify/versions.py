@@ -10,6 +10,9 @@ from rpeg.plan import Item, ItemKind
 from rpeg.trace import Entry, Span
 from rpeg.verify.evidence import Breach, Evidence, Property
 
+SIMULATED_DIGEST = "sim:"
+"""How the digests begin that a simulator writes."""
+
 
 def versions_are_told(evidence: Evidence) -> Iterator[Breach]:
     """A span reads every trainable model that its stage calls and makes those that it trains, and no others."""
@@ -118,10 +121,18 @@ def digests_agree(evidence: Evidence) -> Iterator[Breach]:
 
 
 def movements_are_digested(evidence: Evidence) -> Iterator[Breach]:
-    """In a real run, who makes a version and who receives it both tell its digest: else nothing was compared."""
-    if evidence.trace.source != "real":
-        return
+    """Who makes a version and who receives it both tell its digest: else nothing was compared.
+
+    A simulator has no bytes: its digests say so, and no others do.
+    """
+    simulated = evidence.trace.source == "simulated"
     for span in evidence.trace.spans:
+        strange = [d for d in span.digests.values() if d.startswith(SIMULATED_DIGEST) != simulated]
+        if strange:
+            yield f"{span.item} tells the digest {strange[0]}; the trace is {evidence.trace.source}", (span,)
+        held = {f"{m}@{v}" for m, v in (*span.reads.items(), *span.makes.items())}
+        for name in sorted(span.digests.keys() - held):
+            yield f"{span.item} tells the digest of {name}, which it neither reads nor makes", (span,)
         told = span.reads if span.item.kind is ItemKind.TRANSFER else span.makes
         for model, version in told.items():
             if f"{model}@{version}" not in span.digests:

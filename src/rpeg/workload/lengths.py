@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rpeg.errors import InputError, nearest
+from rpeg.errors import InputError
+from rpeg.fields import Fields
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -80,13 +81,10 @@ class Lengths:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Lengths:
         """The histogram that `to_json` wrote. InputError names a missing or an unknown field."""
-        for key in data:
-            if key not in ("values", "weights"):
-                raise InputError(f"lengths have no field '{key}'. {nearest(key, ('values', 'weights'))}")
-        try:
-            return Lengths(tuple(int(v) for v in data["values"]), tuple(float(w) for w in data["weights"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"lengths need a list of values and one of weights: {error!r}") from error
+        fields = Fields("lengths", data)
+        lengths = Lengths(fields.wholes("values"), fields.numbers("weights"))
+        fields.finish()
+        return lengths
 
 
 def constant(length: int) -> Lengths:

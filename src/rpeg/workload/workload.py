@@ -9,18 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from rpeg.errors import InputError, nearest
+from rpeg.errors import InputError
+from rpeg.fields import Fields
 from rpeg.workload.lengths import Ints, Lengths, normal_cdf
-
-_FIELDS = (
-    "prompts",
-    "samples_per_prompt",
-    "prompt_lengths",
-    "response_lengths",
-    "minibatches",
-    "epochs",
-    "correlation",
-)
 
 
 @dataclass(frozen=True)
@@ -94,11 +85,15 @@ class Workload:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Workload:
         """The workload that `to_json` wrote. InputError names a missing or an unknown field."""
-        for key in data:
-            if key not in _FIELDS:
-                raise InputError(f"workload has no field '{key}'. {nearest(key, _FIELDS)}")
-        try:
-            lengths = {key: Lengths.from_json(data[key]) for key in ("prompt_lengths", "response_lengths")}
-            return Workload(**{**data, **lengths})
-        except (KeyError, TypeError) as error:
-            raise InputError(f"workload is incomplete or of a wrong type: {error}") from error
+        fields = Fields("workload", data)
+        workload = Workload(
+            fields.count("prompts"),
+            fields.count("samples_per_prompt"),
+            Lengths.from_json(fields.mapping("prompt_lengths")),
+            Lengths.from_json(fields.mapping("response_lengths")),
+            fields.count("minibatches", 1),
+            fields.count("epochs", 1),
+            fields.number("correlation", 0.0),
+        )
+        fields.finish()
+        return workload
