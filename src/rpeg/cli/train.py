@@ -65,7 +65,7 @@ def command(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if resume and overwrite:
         raise InputError("--resume goes on with a run and --overwrite removes it; choose one")
-    job = _job_with(load_job(job_file), output, steps)
+    job = _job_with(load_job(job_file), output, steps, str(job_file))
     console = Console(highlight=False)
     options = Options(address=address, resume=resume, overwrite=overwrite, stall_seconds=stall_seconds)
     given = None
@@ -87,28 +87,36 @@ def command(
         raise typer.Exit(INTERRUPTED)
 
 
-def _job_with(job: Job, output: Path | None, steps: int | None) -> Job:
+def _job_with(job: Job, output: Path | None, steps: int | None, file: str) -> Job:
+    """The job with what the command line says otherwise, held to the same rules."""
+    from rpeg.job import dump_job, parse_job
+
     changes: dict[str, object] = {}
     if output is not None:
         changes["output"] = str(output.absolute())
     if steps is not None:
         changes["steps"] = steps
-    return job.model_copy(update=changes)
+    return parse_job(dump_job(job.model_copy(update=changes)), file) if changes else job
 
 
 def _say_what_is_read(job: Job, console: Console) -> None:
-    """Reads tokenizer and prompts, so that what is wrong with them is known before any process starts."""
+    """Reads tokenizer and prompts and tries the reward, so that what is wrong is known before any process starts."""
     from rpeg.backends.data import load_prompts, load_tokenizer
+    from rpeg.backends.reward import check_reward
+    from rpeg.job.records import read_records
 
     tokenizer = load_tokenizer(job.models.source("actor"))
     for split in ("train", "heldout") if job.evaluation.every else ("train",):
         prompts = load_prompts(job, tokenizer, split)
-        dropped = (
-            f", {prompts.dropped} longer than {job.lengths.max_prompt} tokens dropped"
-            if prompts.dropped
-            else ""
-        )
+        long = prompts.dropped - prompts.empty
+        counts = {
+            f"longer than {job.lengths.max_prompt} tokens dropped": long,
+            "empty ones dropped": prompts.empty,
+        }
+        dropped = "".join(f", {count} {what}" for what, count in counts.items() if count)
         console.print(f"{split}: {len(prompts)} prompts{dropped}", markup=False)
+    first = read_records(job.data.train, job.data.prompt, job.data.answer)[0]
+    check_reward(job.reward, first.prompt, first.answer)
 
 
 def _best_plan(job: Job, console: Console) -> Plan:
