@@ -29,6 +29,7 @@ def problem_of(job: Job, say: Callable[[str], None], *, measure: bool = True) ->
 def calibration_of(job: Job, say: Callable[[str], None], *, measure: bool = True) -> Calibration | None:
     """None where nothing is cached and nothing can or shall be measured."""
     from rpeg import calibrate
+    from rpeg.errors import RunError
 
     architecture, shapes = _measured_for(job)
     found = calibrate.cached(architecture, job.dtype, job.devices, shapes)
@@ -37,7 +38,11 @@ def calibration_of(job: Job, say: Callable[[str], None], *, measure: bool = True
     if not measure or importlib.util.find_spec("torch") is None:
         say("This machine was not measured: the estimates lean on rooflines of advertised peaks.")
         return None
-    return measure_for(job, say)
+    try:
+        return measure_for(job, say)
+    except RunError as error:  # planning goes on without, and its report says on what it rests
+        say(f"{error}\nThe estimates lean on rooflines of advertised peaks instead.")
+        return None
 
 
 def measure_for(job: Job, say: Callable[[str], None]) -> Calibration:
