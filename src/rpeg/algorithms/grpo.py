@@ -50,11 +50,7 @@ class Hyper:
     fixed_length: int | None = None
 
     def __post_init__(self) -> None:
-        loss.check_clips(self.clip_low, self.clip_high, self.dual_clip)
-        loss.check_range("entropy_coefficient", self.entropy_coefficient, 0.0)
-        loss.check_scale(self.advantage_scale)
-        loss.check_kl(self.kl_in, self.kl_estimator, self.kl_coefficient)
-        loss.check_aggregation(self.loss_aggregation, self.fixed_length)
+        loss.check_policy(self)
         if self.kl_in == "reward":
             raise InputError(
                 "kl_in 'reward' needs token rewards, which GRPO has not. Use kl_in: loss, or none."

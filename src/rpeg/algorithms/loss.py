@@ -140,6 +140,10 @@ class PolicyHyper(Protocol):
     def entropy_coefficient(self) -> float: ...
     @property
     def advantage_scale(self) -> float: ...
+    @property
+    def loss_aggregation(self) -> Aggregation: ...
+    @property
+    def fixed_length(self) -> int | None: ...
 
 
 def policy_loss(columns: Mapping[str, Tensor], mask: Tensor, hyper: PolicyHyper) -> TokenLoss:
@@ -176,6 +180,15 @@ def check_scale(advantage_scale: float) -> None:
         raise InputError(
             f"advantage_scale is {advantage_scale}, must be finite and not 0; 1 is the algorithm as it is"
         )
+
+
+def check_policy(hyper: PolicyHyper) -> None:
+    """InputError where a hyperparameter that all policy losses have is out of its range."""
+    check_clips(hyper.clip_low, hyper.clip_high, hyper.dual_clip)
+    check_range("entropy_coefficient", hyper.entropy_coefficient, 0.0)
+    check_scale(hyper.advantage_scale)
+    check_kl(hyper.kl_in, hyper.kl_estimator, hyper.kl_coefficient)
+    check_aggregation(hyper.loss_aggregation, hyper.fixed_length)
 
 
 def check_clips(clip_low: float, clip_high: float, dual_clip: float | None) -> None:

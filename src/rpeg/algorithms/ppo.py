@@ -48,15 +48,11 @@ class Hyper:
     fixed_length: int | None = None
 
     def __post_init__(self) -> None:
-        loss.check_clips(self.clip_low, self.clip_high, self.dual_clip)
+        loss.check_policy(self)
         if self.value_clip is not None:
             loss.check_range("value_clip", self.value_clip, 0.0)
         loss.check_range("gamma", self.gamma, 0.0, 1.0)
         loss.check_range("lam", self.lam, 0.0, 1.0)
-        loss.check_range("entropy_coefficient", self.entropy_coefficient, 0.0)
-        loss.check_scale(self.advantage_scale)
-        loss.check_kl(self.kl_in, self.kl_estimator, self.kl_coefficient)
-        loss.check_aggregation(self.loss_aggregation, self.fixed_length)
 
     @property
     def uses_reference(self) -> bool:

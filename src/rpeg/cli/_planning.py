@@ -99,13 +99,13 @@ def _check_graph(plan: Plan, job: Job) -> None:
     from rpeg.algorithms.pieces import with_evaluation
     from rpeg.errors import InputError
     from rpeg.text import text
-    from rpeg.transforms import parse
+    from rpeg.transforms import parse_all
 
     graph = job.algorithm.graph()
     if job.evaluation.every:
         graph = with_evaluation(graph, job.evaluation.every)
-    for applied in plan.applied:
-        graph = parse(applied).apply(graph)
+    for transform in parse_all(plan.applied):
+        graph = transform.apply(graph)
     if graph != plan.graph:
         lines = difflib.ndiff(text(graph).splitlines(), text(plan.graph).splitlines())
         first = [line for line in lines if line[:1] in "+-"][:4]

@@ -107,9 +107,7 @@ class Driver:
         self._tallies: dict[int, Tally] = {}
         self._open: dict[int, int] = {}
         self._training: dict[int, int] = {}
-        self._trainers = [
-            s.name for s in plan.graph.stages if plan.graph.trainer(next(iter(s.models), "")) is s
-        ]
+        self._trainers = [s.name for s in plan.graph.stages if s.kind is Kind.TRAIN]
         self._step_ended = time.monotonic()
         self._stop_after: int | None = None
         self._observed: dict[int, int] = {}

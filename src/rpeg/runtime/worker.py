@@ -27,7 +27,7 @@ from rpeg.backends.samples import Samples
 from rpeg.backends.weights import Published, canary_tokens, check_canary
 from rpeg.errors import RunError
 from rpeg.ir import Kind, Stage
-from rpeg.plan import Devices, lower
+from rpeg.plan import Assignment, Devices, lower
 from rpeg.runtime import assessing, generating, hosting, training
 from rpeg.runtime.holdings import DTYPES, Holding, Holdings
 from rpeg.runtime.inputs import Inputs
@@ -199,7 +199,7 @@ class Worker:
         ids = work.ids
         samples = inputs.joined(ids)
         if assignment.replicas(stage.kind) == 1 and isinstance(assignment.block, Devices):
-            rank, ranks = self._rank_in(assignment.block, assignment.parallelism.dp)
+            rank, ranks = self._rank_in(assignment)
             ids = share(ids, samples.lengths.tolist(), ranks)[rank]
             samples = samples.take(ids)
         calls = [
@@ -215,8 +215,7 @@ class Worker:
 
     def _train(self, work: Work, stage: Stage, inputs: Inputs, notes: Notes) -> Done:
         step, assignment = work.item.step, self.plan.assignment(stage.name)
-        assert isinstance(assignment.block, Devices)
-        rank, ranks = self._rank_in(assignment.block, assignment.parallelism.dp)
+        rank, ranks = self._rank_in(assignment)
         samples = inputs.joined(work.ids)
         metrics: dict[str, float] = self._check_versions(samples, step)
         published: dict[str, Any] = {}
@@ -305,8 +304,9 @@ class Worker:
         ]
         return training.check_staleness(samples, min(bounds, default=0), step, step)
 
-    def _rank_in(self, block: Devices, ranks: int) -> tuple[int, int]:
-        lanes = [f"device{i}" for i in block.ids]
+    def _rank_in(self, assignment: Assignment) -> tuple[int, int]:
+        """(this worker's data-parallel rank in a gang, ranks)."""
+        lanes, ranks = assignment.all_lanes(), assignment.parallelism.dp
         return lanes.index(self.station.lane) * ranks // len(lanes), ranks
 
     # What is loaded at first use
