@@ -144,9 +144,9 @@ class Fields:
             raise InputError(f"{self.what} has {key} = {shown(value)}. {hint}")
         return str(value)
 
-    def flag(self, key: str) -> bool:
+    def flag(self, key: str, default: Any = ...) -> bool:
         """`true` or `false`."""
-        value = self.get(key)
+        value = self.get(key, default)
         if not isinstance(value, bool):
             raise self.refuse(key, value, "true or false")
         return value

@@ -7,7 +7,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 from rpeg.backends.generation.protocol import Request, Sampling
 from rpeg.backends.generation.slots import SlotEngine
-from rpeg.cost.slots import groups_of, schedule
+from rpeg.cost.passes.slots import groups_of, schedule
 
 VOCABULARY = 40
 

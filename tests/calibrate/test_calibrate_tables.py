@@ -11,7 +11,7 @@ from rpeg.calibrate.probe import Probe, rounds
 from rpeg.calibrate.shapes import ladder, points, response_tokens
 from rpeg.calibrate.tables import averages, tables
 from rpeg.cost import OPS, Calibration
-from rpeg.cost import table as files
+from rpeg.cost.passes import table as files
 from rpeg.errors import InputError, RunError
 from rpeg.job.cache import cache_directory
 

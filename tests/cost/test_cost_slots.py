@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rpeg.cost.slots import REFILL_SHARE, groups_of, schedule
+from rpeg.cost.passes.slots import REFILL_SHARE, groups_of, schedule
 
 
 def token_by_token(prompts: list[int], responses: list[int], groups: list[int], slots: int) -> dict:

@@ -27,7 +27,7 @@ from rpeg.cost import (
     shuffled,
     train,
 )
-from rpeg.cost.microbatches import split
+from rpeg.cost.passes.microbatches import split
 
 SMALL = Architecture("small", "llama", 2, 64, 4, 2, 16, 96, 260, 128, tied_embeddings=True)
 ROOFLINE = Timing(device_kind("cpu"), link=Link("node", 1e9, 1e-4))

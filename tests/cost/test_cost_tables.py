@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rpeg.cost import OPS, Calibration, Grid
-from rpeg.cost import table as calibrations
+from rpeg.cost.passes import table as calibrations
 from rpeg.errors import InputError
 
 PLANE = Grid(

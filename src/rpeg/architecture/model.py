@@ -10,19 +10,82 @@ from typing import Any, Literal
 from rpeg.errors import InputError, nearest
 
 Head = Literal["lm", "value", "reward"]
+Mixer = Literal["full", "window", "latent", "recurrent", "none"]
+FeedForward = Literal["dense", "moe", "none"]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One kind of layer: how it mixes tokens and what follows.
+
+    mixer: full attention, attention within `Architecture.window`, multi-head latent attention, a recurrence
+    (state space, linear attention) or none. feed_forward: dense, mixture of experts or none.
+    """
+
+    mixer: Mixer = "full"
+    feed_forward: FeedForward = "dense"
+
+
+@dataclass(frozen=True)
+class Experts:
+    """A mixture of experts: `active` of `count` experts of inner width `ffn` for each token.
+
+    shared_ffn: inner width of the experts that every token passes, all together; 0: none.
+    gated: experts have a third matrix. latent: the routed experts work on a projection of this width (None: of the
+    residual stream).
+    """
+
+    count: int
+    active: int
+    ffn: int
+    shared_ffn: int = 0
+    gated: bool = True
+    latent: int | None = None
+
+
+@dataclass(frozen=True)
+class Latent:
+    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1).
+
+    q_rank: None projects queries straight from the residual stream. The cache holds kv_rank + rope_head_dim numbers
+    a token and layer.
+    """
+
+    q_rank: int | None
+    kv_rank: int
+    nope_head_dim: int
+    rope_head_dim: int
+    value_head_dim: int
+
+
+@dataclass(frozen=True)
+class Recurrent:
+    """A layer whose state does not grow: Mamba-2 or gated linear attention.
+
+    heads × head_dim: inner width. state: width of the state of each head. groups: of the state's inputs.
+    convolution: taps of the short convolution before it.
+    """
+
+    heads: int
+    head_dim: int
+    state: int
+    groups: int = 1
+    convolution: int = 4
 
 
 @dataclass(frozen=True)
 class Architecture:
     """A decoder-only transformer: everything that costs depend on, and nothing else.
 
-    layers × (attention + feed-forward + two norms), a token embedding, a final norm and a head.
+    layers × (mixer + feed-forward, each after a norm), a token embedding, a final norm and a head.
 
     hidden: width of the residual stream. ffn: inner width of the feed-forward part.
     gated: the feed-forward part has a third matrix (SwiGLU).
     heads, kv_heads, head_dim: grouped-query attention.
     context: most tokens of prompt and response together.
-    window: attention sees only so many last tokens (None: all).
+    window: windowed layers see only so many last tokens. pattern: the layers in order; empty: all alike, dense, and
+    windowed where there is a window. `groups` has them counted.
+    experts, latent, recurrent: shapes of the layers that have such a part.
     learned_positions: a table of `context` positions.
     norm_bias: LayerNorm (weight and bias) instead of RMSNorm.
     qk_norm: an RMSNorm of width head_dim on q and on k.
@@ -48,6 +111,10 @@ class Architecture:
     output_bias: bool = False
     ffn_bias: bool = False
     qk_norm: bool = False
+    pattern: tuple[Layer, ...] = ()
+    experts: Experts | None = None
+    latent: Latent | None = None
+    recurrent: Recurrent | None = None
 
     def __post_init__(self) -> None:
         for field in ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocabulary", "context"):

@@ -13,8 +13,8 @@ from rpeg.architecture import Architecture
 from rpeg.calibrate import machine
 from rpeg.calibrate.shapes import Shapes
 from rpeg.cost import Calibration
-from rpeg.cost import table as files
-from rpeg.cost.table import SCHEMA
+from rpeg.cost.passes import table as files
+from rpeg.cost.passes.table import SCHEMA
 from rpeg.errors import InputError
 from rpeg.job.cache import cache_directory
 

@@ -18,7 +18,7 @@ from rpeg.calibrate import cache, machine
 from rpeg.calibrate.shapes import Shapes
 from rpeg.calibrate.tables import averages, tables
 from rpeg.cost import Calibration
-from rpeg.cost import table as files
+from rpeg.cost.passes import table as files
 from rpeg.errors import InputError, RunError
 from rpeg.units import GIB
 

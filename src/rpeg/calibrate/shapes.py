@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rpeg.architecture import Architecture
-from rpeg.cost import work
+from rpeg.cost.passes import work
 
 # One call at the largest point takes about so long at the rate of a modest core; larger shapes are extrapolated.
 _CALL_FLOPS = 2e10

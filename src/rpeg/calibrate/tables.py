@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 from rpeg.calibrate.shapes import response_tokens
-from rpeg.cost.grid import Grid
-from rpeg.cost.table import OPS
+from rpeg.cost.passes.grid import Grid
+from rpeg.cost.passes.table import OPS
 
 Shape = tuple[int, ...]
 Measured = Mapping[str, Mapping[Shape, float]]

@@ -1,28 +1,43 @@
 """Time, communication and memory of a stage, as trees that print.
 
-Durations are pure functions of an architecture, the lengths of the samples at hand, a layout and a `Timing`:
-`generate`, `infer`, `train`, `reward`, `publish`, `receive`, `call`. Memory: `phases`, `peak`.
+Two models share the trees. Op by op, for any hardware that is described: `train_stage`, `infer_stage`,
+`generate_stage` of an `Execution` on a `Machine`. By whole passes, measured through RPEG's own backends on the machine
+at hand (`rpeg.cost.passes`): `generate`, `infer`, `train`, `reward`, `publish`, `receive`, `call`, `phases`, `peak`.
 """
 
-from rpeg.cost.communication import collective
-from rpeg.cost.generation import Generation, generate
-from rpeg.cost.grid import Grid
-from rpeg.cost.host import columns, reward
-from rpeg.cost.inference import infer
-from rpeg.cost.memory import Memory, Tenant, Use, peak, phases
-from rpeg.cost.table import OPS, Calibration
-from rpeg.cost.timing import Timing
-from rpeg.cost.training import shuffled, train
-from rpeg.cost.transfer import call, move_samples, publish, receive, weight_bytes
+from rpeg.cost.execution import Execution
+from rpeg.cost.machine import Machine
+from rpeg.cost.passes.communication import collective
+from rpeg.cost.passes.generation import Generation, generate
+from rpeg.cost.passes.grid import Grid
+from rpeg.cost.passes.host import columns, reward
+from rpeg.cost.passes.inference import infer
+from rpeg.cost.passes.memory import Memory, Tenant, Use, peak, phases
+from rpeg.cost.passes.table import OPS, Calibration
+from rpeg.cost.passes.timing import Timing
+from rpeg.cost.passes.training import shuffled, train
+from rpeg.cost.passes.transfer import call, move_samples, publish, receive, weight_bytes
+from rpeg.cost.precision import BYTES_OF, FLOAT32, MIXED, PURE_BF16, Precision
+from rpeg.cost.sequences import Sequences
+from rpeg.cost.stack import Stack, stack, stacks
 from rpeg.cost.tree import Cost, parallel, sequence
 
 __all__ = [
+    "BYTES_OF",
+    "FLOAT32",
+    "MIXED",
     "OPS",
+    "PURE_BF16",
     "Calibration",
     "Cost",
+    "Execution",
     "Generation",
     "Grid",
+    "Machine",
     "Memory",
+    "Precision",
+    "Sequences",
+    "Stack",
     "Tenant",
     "Timing",
     "Use",
@@ -40,6 +55,8 @@ __all__ = [
     "reward",
     "sequence",
     "shuffled",
+    "stack",
+    "stacks",
     "train",
     "weight_bytes",
 ]

@@ -5,6 +5,7 @@ The graph stands in its text form, one line a list entry; `schema` is raised whe
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
@@ -100,7 +101,7 @@ def _assignment_to_json(a: Assignment) -> dict[str, Any]:
     return {
         "stage": a.stage,
         **block,
-        "parallelism": {"dp": p.dp, "tp": p.tp, "pp": p.pp, "cp": p.cp, "ep": p.ep, "zero": p.zero},
+        "parallelism": dataclasses.asdict(p),
         "microbatch": a.microbatch,
         "backend": a.backend,
         "recompute": a.recompute,
@@ -132,8 +133,10 @@ def _assignment_from_json(value: object) -> Assignment:
 def _parallelism_from_json(what: str, value: object) -> Parallelism:
     fields = Fields(what, value)
     degrees = {name: fields.whole(name) for name in ("dp", "tp", "pp", "cp", "ep", "zero")}
+    shard, vpp = fields.whole("shard", 0), fields.whole("vpp", 1)
+    sequence_parallel = fields.flag("sequence_parallel", False)
     fields.finish()
-    return Parallelism(**degrees)
+    return Parallelism(**degrees, shard=shard, vpp=vpp, sequence_parallel=sequence_parallel)
 
 
 def _turn_to_json(turn: Turn) -> list[Any]:

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rpeg.cluster import DeviceKind, Link
-from rpeg.cost.table import Calibration
+from rpeg.cost.passes.table import Calibration
+from rpeg.cost.passes.work import Work
 from rpeg.cost.tree import Bound, Cost
-from rpeg.cost.work import Work
 
 Floats = npt.NDArray[np.float64]
 

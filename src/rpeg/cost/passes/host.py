@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rpeg.cost.timing import Timing
+from rpeg.cost.passes.timing import Timing
 from rpeg.cost.tree import Cost, sequence
 
 # Where nothing was measured: so much Python a sample, on a processor of the 2020s.

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rpeg.architecture import Architecture
-from rpeg.cost.table import Calibration
-from rpeg.cost.work import BYTES_OF
+from rpeg.cost.passes.table import Calibration
+from rpeg.cost.passes.work import BYTES_OF
 from rpeg.units import bytes_text
 
 PHASES = ("load", "generate", "score", "update", "optimizer", "transfer", "checkpoint")

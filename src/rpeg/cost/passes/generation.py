@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rpeg.architecture import Architecture
-from rpeg.cost import work
-from rpeg.cost.host import collecting
-from rpeg.cost.slots import Schedule, groups_of, schedule
-from rpeg.cost.timing import Timing
+from rpeg.cost.passes import work
+from rpeg.cost.passes.host import collecting
+from rpeg.cost.passes.slots import Schedule, groups_of, schedule
+from rpeg.cost.passes.timing import Timing
 from rpeg.cost.tree import Cost, sequence
 
 Ints = npt.NDArray[np.int64]

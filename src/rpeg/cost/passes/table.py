@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rpeg.cost.grid import Grid
+from rpeg.cost.passes.grid import Grid
 from rpeg.errors import InputError, nearest
 
 SCHEMA = 1

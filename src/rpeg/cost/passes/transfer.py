@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from rpeg.architecture import Architecture, Head
-from rpeg.cost import work
-from rpeg.cost.communication import collective
-from rpeg.cost.host import joining
-from rpeg.cost.timing import Timing
+from rpeg.cost.passes import work
+from rpeg.cost.passes.communication import collective
+from rpeg.cost.passes.host import joining
+from rpeg.cost.passes.timing import Timing
 from rpeg.cost.tree import Cost, sequence
 
 # Passes over the bytes where nothing was measured: flatten and digest; copy, check; a copy each way in the store.

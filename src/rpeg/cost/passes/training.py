@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rpeg.architecture import Architecture
-from rpeg.cost import work
-from rpeg.cost.communication import collective
-from rpeg.cost.host import joining
-from rpeg.cost.inference import sharding
-from rpeg.cost.microbatches import MicroBatches, concatenate, split
-from rpeg.cost.timing import Timing
+from rpeg.cost.passes import work
+from rpeg.cost.passes.communication import collective
+from rpeg.cost.passes.host import joining
+from rpeg.cost.passes.inference import sharding
+from rpeg.cost.passes.microbatches import MicroBatches, concatenate, split
+from rpeg.cost.passes.timing import Timing
 from rpeg.cost.tree import Cost, sequence
 
 Ints = npt.NDArray[np.int64]

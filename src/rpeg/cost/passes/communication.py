@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from rpeg.cost.timing import Timing
+from rpeg.cost.passes.timing import Timing
 from rpeg.cost.tree import Cost
 
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter"]
