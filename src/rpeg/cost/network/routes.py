@@ -18,7 +18,8 @@ _ROUNDS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 
 class Leg:
     """One level of links in a collective.
 
-    share: of the whole tensor that each rank sends over `link`. ring_steps, tree_steps: messages one after another on the way.
+    share: of the whole tensor that each rank sends over `link`.
+    ring_steps, tree_steps: messages one after another on the way.
     inner: the link lies within a node.
     """
 
