@@ -76,7 +76,10 @@ def _p2p(plan: Transfer, machine: Machine, loading: Cost) -> list[Cost]:
     return [
         parallel(
             "move",
-            [_link("node", plan.receive_node_bytes, machine, inner=True), _link("fabric", busiest, machine, inner=False)],
+            [
+                _link("node", plan.receive_node_bytes, machine, inner=True),
+                _link("fabric", busiest, machine, inner=False),
+            ],
         ),
         loading,
     ]
@@ -104,11 +107,15 @@ def _loading(plan: Transfer, machine: Machine, tensors: int) -> Cost:
     copied = 2 * plan.receive_needed_bytes
     memory = copied / machine.kind.memory_bandwidth_bytes_per_second
     host = tensors * machine.stack.network.tensor_seconds
-    return Cost("load", max(memory, host), 0.0, copied, "host" if host > memory else "memory", count=max(tensors, 1))
+    return Cost(
+        "load", max(memory, host), 0.0, copied, "host" if host > memory else "memory", count=max(tensors, 1)
+    )
 
 
 def _link(name: str, size_bytes: float, machine: Machine, *, inner: bool) -> Cost:
     traits, levels = machine.stack.network, machine.fabric.levels
     link = levels[0][0] if inner else levels[min(1, len(levels) - 1)][0]
     rate = link.bandwidth_bytes_per_second * (traits.efficiency if inner else traits.fabric_efficiency)
-    return Cost(name, link.latency_seconds + size_bytes / rate if size_bytes > 0 else 0.0, 0.0, size_bytes, "network")
+    return Cost(
+        name, link.latency_seconds + size_bytes / rate if size_bytes > 0 else 0.0, 0.0, size_bytes, "network"
+    )

@@ -115,7 +115,10 @@ def _local(a: Grid, b: Grid, by_stage: Floats, by_piece: Floats, source: Held, t
     out = np.zeros(len(b.stage))
     first, last = max(source.first, target.first), min(source.last, target.last)
     if first < last:
-        mine, theirs = slice(first - target.first, last - target.first), slice(first - source.first, last - source.first)
+        mine, theirs = (
+            slice(first - target.first, last - target.first),
+            slice(first - source.first, last - source.first),
+        )
         out[mine] = by_stage[b.stage[mine], a.stage[theirs]] * by_piece[b.piece[mine], a.piece[theirs]]
     return out
 
