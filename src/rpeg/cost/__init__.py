@@ -20,6 +20,7 @@ from rpeg.cost.passes.transfer import call, move_samples, publish, receive, weig
 from rpeg.cost.precision import BYTES_OF, FLOAT32, MIXED, PURE_BF16, Precision
 from rpeg.cost.sequences import Sequences
 from rpeg.cost.stack import Stack, stack, stacks
+from rpeg.cost.training import infer_stage, train_stage
 from rpeg.cost.tree import Cost, parallel, sequence
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "columns",
     "generate",
     "infer",
+    "infer_stage",
     "move_samples",
     "parallel",
     "peak",
@@ -58,5 +60,6 @@ __all__ = [
     "stack",
     "stacks",
     "train",
+    "train_stage",
     "weight_bytes",
 ]
