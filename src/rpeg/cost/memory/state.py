@@ -117,12 +117,21 @@ def optimizer_lines(held: Holding, execution: Execution, *, stepped: bool = True
         return [Line("moments of adapters", adapter_parameters(held, execution) * size)]
     if execution.offload != "none":
         return []
-    dense, routed = shards(execution.parallelism, 1)
-    mine = held.dense / dense + held.experts / routed
+    mine = updated_parameters(held, execution)
     return [
         Line("master weights float32", mine * 4 * precision.master),
         Line(f"moments {precision.moments}", mine * 2 * BYTES_OF[precision.moments] * stepped),
     ]
+
+
+def updated_parameters(held: Holding, execution: Execution) -> float:
+    """Parameters that this device's optimizer updates: its shard, or the adapters; none where it is offloaded."""
+    if execution.lora_rank is not None:
+        return adapter_parameters(held, execution)
+    if execution.offload != "none":
+        return 0.0
+    dense, routed = shards(execution.parallelism, 1)
+    return held.dense / dense + held.experts / routed
 
 
 def shards(parallelism: Parallelism, stage: int) -> tuple[int, int]:
