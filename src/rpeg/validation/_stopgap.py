@@ -1,4 +1,4 @@
-"""Device kinds and architectures until the libraries of `rpeg.cluster` and `rpeg.architecture` hold them."""
+"""Architectures until the library of `rpeg.architecture` holds them."""
 
 from __future__ import annotations
 
@@ -6,42 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from rpeg.architecture.model import Architecture, Experts, Latent, Layer
-from rpeg.cluster import DeviceKind
-
-# name: memory GB, usable memory bandwidth TB/s, TFLOP/s of float32 · tfloat32 · bfloat16 · float8 · float4, host GB/s
-_KINDS = {
-    "a100-40gb-sxm": (40, 1.555, 19.5, 156, 312, 0, 0, 32),
-    "a100-80gb-sxm": (80, 2.039, 19.5, 156, 312, 0, 0, 32),
-    "a800-80gb-sxm": (80, 2.039, 19.5, 156, 312, 0, 0, 32),
-    "h100-sxm": (80, 3.35, 67, 494.5, 989.5, 1979, 0, 64),
-    "h100-96gb": (96, 2.4, 67, 494.5, 989.5, 1979, 0, 64),
-    "h800-sxm": (80, 3.35, 67, 494.5, 989.5, 1979, 0, 64),
-    "h20": (96, 4.0, 44, 74, 148, 296, 0, 64),
-    "h200": (141, 4.8, 67, 494.5, 989.5, 1979, 0, 64),
-    "gh200-96gb": (96, 4.0, 67, 494.5, 989.5, 1979, 0, 450),
-    "b200": (180, 8.0, 75, 1125, 2250, 4500, 9000, 64),
-    "b300": (288, 8.0, 75, 1125, 2250, 4500, 13500, 128),
-    "gb200": (186, 8.0, 80, 1250, 2500, 5000, 10000, 450),
-    "gb300": (288, 8.0, 80, 1250, 2500, 5000, 15000, 450),
-    "l40s": (48, 0.864, 91.6, 183, 362, 733, 0, 32),
-    "a10g": (24, 0.6, 31.5, 35, 70, 0, 0, 32),
-    "rtx-4090": (24, 1.008, 82.6, 82.6, 165.2, 330.3, 0, 32),
-}
-
-
-def kind(name: str) -> DeviceKind:
-    """A kind of the table."""
-    memory, bandwidth, single, tensor, half, quarter, eighth, host = _KINDS[name]
-    peaks = {"float32": single, "tfloat32": tensor, "bfloat16": half, "float16": half, "float8": quarter}
-    peaks |= {"float4": eighth, "float64": single / 2}
-    return DeviceKind(
-        name=name,
-        memory_bytes=int(memory * 1e9 if memory > 100 else memory * 2**30),
-        memory_bandwidth_bytes_per_second=bandwidth * 1e12,
-        peak_flops=tuple((dtype, peak * 1e12) for dtype, peak in peaks.items() if peak),
-        host_bandwidth_bytes_per_second=host * 1e9,
-        launch_overhead_seconds=3e-6,
-    )
 
 
 def architecture(model: Mapping[str, Any]) -> Architecture:

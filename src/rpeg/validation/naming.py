@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from rpeg.architecture import Architecture
-from rpeg.cluster import DeviceKind, Link
+from rpeg.cluster import DeviceKind, Link, device_kind
 from rpeg.cluster.fabric import Fabric
 from rpeg.cost.precision import Precision
 from rpeg.errors import InputError, nearest
@@ -24,21 +24,31 @@ Words = tuple[str, ...]
 _KINDS: tuple[tuple[Words, str], ...] = (
     (("gb300",), "gb300"),
     (("gb200",), "gb200"),
+    (("gh200", "144"), "gh200-144gb"),
     (("gh200",), "gh200-96gb"),
     (("b300",), "b300"),
     (("b200",), "b200"),
     (("h200",), "h200"),
+    (("h100", "pcie"), "h100-pcie"),
     (("h100", "96gb"), "h100-96gb"),
     (("h100", "95gb"), "h100-96gb"),
     (("h100",), "h100-sxm"),
     (("h800",), "h800-sxm"),
     (("h20",), "h20"),
     (("a800",), "a800-80gb-sxm"),
+    (("a100", "40gb", "pcie"), "a100-40gb-pcie"),
     (("a100", "40gb"), "a100-40gb-sxm"),
+    (("a100", "pcie"), "a100-80gb-pcie"),
     (("a100",), "a100-80gb-sxm"),
-    (("l40s",), "l40s"),
-    (("a10g",), "a10g"),
+    (("v100",), "v100-32gb-sxm"),
+    (("a6000",), "rtx-a6000"),
+    (("6000", "ada"), "rtx-6000-ada"),
     (("4090",), "rtx-4090"),
+    (("l40s",), "l40s"),
+    (("l20",), "l20"),
+    (("l4-",), "l4"),
+    (("a10g",), "a10g"),
+    (("a10",), "a10"),
 )
 
 _TRAINING: tuple[tuple[Words, str], ...] = (
@@ -96,7 +106,7 @@ def kind_of(gpu: str) -> DeviceKind:
     name = _first(_KINDS, gpu)
     if name is None:
         raise InputError(f"device '{gpu}' is not known. {nearest(gpu, [known for _, known in _KINDS])}")
-    return _stopgap.kind(name)
+    return device_kind(name)
 
 
 def architecture_of(model: Mapping[str, Any]) -> Architecture:

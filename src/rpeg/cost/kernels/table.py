@@ -39,7 +39,9 @@ class Table:
     def __post_init__(self) -> None:
         for axis, points in zip(self.axes, self.points, strict=True):
             if not points or points[0] <= 0 or any(a >= b for a, b in itertools.pairwise(points)):
-                raise InputError(f"kernel table {self.op}: axis {axis} has points {points}: ascending ones are needed")
+                raise InputError(
+                    f"kernel table {self.op}: axis {axis} has points {points}: ascending ones are needed"
+                )
         if len(self.logs) != math.prod(len(points) for points in self.points):
             raise InputError(f"kernel table {self.op}: {len(self.logs)} entries for axes of {self.points}")
 
@@ -85,7 +87,9 @@ def _resample(values: Floats, axis: int, old: Floats, new: Floats) -> Floats:
     index = np.clip(np.searchsorted(old, new, side="right") - 1, 0, max(0, len(old) - 2))
     upper = np.minimum(index + 1, len(old) - 1)
     width = old[upper] - old[index]
-    weight = np.divide(np.clip(new, old[0], old[-1]) - old[index], width, out=np.zeros(len(new)), where=width > 0)
+    weight = np.divide(
+        np.clip(new, old[0], old[-1]) - old[index], width, out=np.zeros(len(new)), where=width > 0
+    )
     shape = [1] * values.ndim
     shape[axis] = len(new)
     weight = weight.reshape(shape)
@@ -133,7 +137,8 @@ class Surface:
             for side, share in zip(corner, shares, strict=True):
                 weight = weight * (share if side else 1 - share)
             index = tuple(
-                np.minimum(low + side, size - 1) for low, side, size in zip(lows, corner, self.logs.shape, strict=True)
+                np.minimum(low + side, size - 1)
+                for low, side, size in zip(lows, corner, self.logs.shape, strict=True)
             )
             total += weight * self.logs[index]
         return total

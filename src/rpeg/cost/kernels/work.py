@@ -43,13 +43,17 @@ def decode_attention_work(
     return flops, cache + 2.0 * 2 * rows * heads * head_dim
 
 
-def latent_attention_work(pairs: Amount, tokens: Amount, heads: Amount, nope: int, rope: int, value: int) -> Work:
+def latent_attention_work(
+    pairs: Amount, tokens: Amount, heads: Amount, nope: int, rope: int, value: int
+) -> Work:
     """Multi-head latent attention as a prefill runs it: keys and values expanded to every head."""
     flops = 2.0 * pairs * heads * (nope + rope + value)
     return flops, 2.0 * tokens * heads * 2 * (nope + rope + value)
 
 
-def latent_decode_work(rows: Amount, context: Amount, heads: Amount, rank: int, rope: int, dtype: str) -> Work:
+def latent_decode_work(
+    rows: Amount, context: Amount, heads: Amount, rank: int, rope: int, dtype: str
+) -> Work:
     """Latent attention as decoding runs it: the queries are absorbed and all heads read one latent of rank + rope."""
     flops = 2.0 * rows * context * heads * (2 * rank + rope)
     return flops, BYTES_OF[dtype] * rows * context * (rank + rope) + 2.0 * rows * heads * (2 * rank + rope)

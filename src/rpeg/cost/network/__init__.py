@@ -2,5 +2,23 @@
 
 from rpeg.cost.network.collectives import collective, collective_seconds, exchange_seconds, moved_bytes
 from rpeg.cost.network.routes import Collective
+from rpeg.cost.network.shards import Held
+from rpeg.cost.network.sync import BUCKET_BYTES, Strategy, named_tensors, offload, sync, transient_bytes
+from rpeg.cost.network.transfer import Transfer, transfer
 
-__all__ = ["Collective", "collective", "collective_seconds", "exchange_seconds", "moved_bytes"]
+__all__ = [
+    "BUCKET_BYTES",
+    "Collective",
+    "Held",
+    "Strategy",
+    "Transfer",
+    "collective",
+    "collective_seconds",
+    "exchange_seconds",
+    "moved_bytes",
+    "named_tensors",
+    "offload",
+    "sync",
+    "transfer",
+    "transient_bytes",
+]
