@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from rpeg.cost.precision import MIXED, Precision
+from rpeg.cost.precision import FLOAT32, MIXED, PURE_BF16, Precision
 from rpeg.cost.stack import stack
 from rpeg.errors import InputError
 from rpeg.validation import naming
+
+SHARDED = replace(MIXED, weights="float32", master=False)
+FP16 = Precision("float16", "float16", "float16", activations="float16")
 
 
 @pytest.mark.parametrize(
@@ -119,17 +123,20 @@ def test_an_nvlink_domain_joins_its_nodes() -> None:
         (None, "", MIXED),
         ("bf16", "Megatron-Core", MIXED),
         ("BF16", "", MIXED),
-        ("bf16-amp(fp32 master)", "", MIXED),
-        ("bf16 + fp32 grad accumulation (ACCUMULATE_GRAD_IN_FP32=True)", "", MIXED),
-        ("bf16-pure", "", Precision(gradients="bfloat16", master=False, moments="bfloat16")),
-        ("bf16-true", "", Precision(gradients="bfloat16", master=False, moments="bfloat16")),
-        ("bf16 (fp32 grad acc BF16-optimizer)", "", Precision(master=False, moments="bfloat16")),
-        ("fp8-tensorwise (fp8 all-gather)", "", Precision(compute="float8")),
-        ("MXFP8", "", Precision(compute="float8")),
-        ("NVFP4", "", Precision(compute="float4")),
-        ("fp16", "Megatron-LM", Precision("float16", "float16", activations="float16")),
-        ("fp16", "Megatron-DeepSpeed", Precision("float16", "float16", "float16", activations="float16")),
-        ("fp32", "", Precision("float32", "float32", master=False, activations="float32")),
+        ("bf16 + fp32 grad accumulation (ACCUMULATE_GRAD_IN_FP32=True)", "nanotron", MIXED),
+        ("bf16 (fp32 grad acc BF16-optimizer)", "Megatron-DeepSpeed", MIXED),
+        ("bf16", "InternEvo", replace(MIXED, gradients="bfloat16")),
+        ("bf16-amp(fp32 master)", "torchtitan FSDP2", SHARDED),
+        ("bf16-amp(fp32 master)", "", SHARDED),
+        ("bf16", "NeMo AutoModel (PyTorch FSDP2 + TE/DeepEP)", SHARDED),
+        ("bf16-pure", "Composer/PyTorch FSDP1", PURE_BF16),
+        ("bf16-true", "LitGPT", PURE_BF16),
+        ("fp8-tensorwise (fp8 all-gather)", "torchtitan FSDP2", replace(SHARDED, compute="float8")),
+        ("MXFP8", "Megatron-Core", replace(MIXED, compute="float8")),
+        ("NVFP4", "Megatron-Core", replace(MIXED, compute="float4")),
+        ("fp16", "Megatron-LM", FP16),
+        ("fp16", "Megatron-DeepSpeed", FP16),
+        ("fp32", "", replace(FLOAT32, cache="bfloat16")),
     ],
 )
 def test_dtypes(text: str | None, framework: str, precision: Precision) -> None:

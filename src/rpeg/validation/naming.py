@@ -14,7 +14,7 @@ from typing import Any
 from rpeg.architecture import Architecture
 from rpeg.cluster import DeviceKind, Link, device_kind
 from rpeg.cluster.fabric import Fabric
-from rpeg.cost.precision import Precision
+from rpeg.cost.precision import FLOAT32, Precision
 from rpeg.errors import InputError, nearest
 from rpeg.validation import _stopgap
 
@@ -70,6 +70,12 @@ _TRAINING: tuple[tuple[Words, str], ...] = (
     ((), "flash"),  # eager PyTorch with FlashAttention: what most others are
 )
 _COMPILED_BY_DEFAULT = ("torchtitan",)  # torch.compile per layer, unless the record says compile: false
+
+# DeepSpeed's and InternEvo's optimizers reduce gradients in the dtype of the weights.
+_HALF_GRADIENTS = ("deepspeed", "internevo", "colossal")
+
+# FSDP's mixed precision policy, torch.autocast and MaxText keep float32 parameters and cast them when they are used.
+_FLOAT32_WEIGHTS = ("fsdp", "torchtitan", "composer", "jax", "amp")
 
 _SERVING: tuple[tuple[Words, str], ...] = (
     (("trtllm",), "tensorrt-llm"),
@@ -131,7 +137,7 @@ def training_stack_of(framework: str, record: Record | None = None) -> str:
     name = _first(_TRAINING, text) or "flash"
     if name == "flash" and row.get("compile") is True:
         return "compiled"
-    if name == "flash" and str(row.get("attention", "")).lower() in ("eager", "unfused", "naive", "math"):
+    if str(row.get("attention", "")).lower() in ("eager", "unfused", "naive", "math"):
         return "eager"
     return name
 
@@ -175,27 +181,27 @@ def network_rate(words: str, devices_per_node: int) -> float | None:
 def precision_of(text: str | None, framework: str = "") -> Precision:
     """The dtypes of training that words such as "bf16 + fp32 grad accumulation" or "MXFP8" describe.
 
-    Default, and "bf16" alone: bf16 products and weights; float32 gradients, master weights and moments.
-    framework: what it keeps where the words are silent: FSDP and PyTorch amp hold float32 parameters and gather bf16.
+    Nothing, and "bf16" alone: 16-bit products and weights; float32 gradients, master weights and moments, as Megatron
+    has them. fp16, and frameworks of `_HALF_GRADIENTS`, accumulate in 16 bits unless the words say fp32. Sharded data
+    parallelism and automatic mixed precision (`_FLOAT32_WEIGHTS`) hold float32 parameters, which they cast to compute.
+    "pure" and "true": everything in 16 bits.
     """
-    words = (text or "").lower()
-    half = "float16" if re.search(r"\bfp16\b|float16(?<!bfloat16)", words) else "bfloat16"
+    words, name = (text or "").lower(), framework.lower()
+    half = "float16" if re.search(r"\bfp16|\bfloat16", words) else "bfloat16"
     base = Precision(compute=half, weights=half, activations=half)
-    if re.search(r"fp32|float32|tf32", words) and not re.search(r"bf16|bfloat16|fp16|fp8|fp4", words):
-        return replace(base, compute="float32", weights="float32", activations="float32", master=False)
+    if re.search(r"\b(fp32|float32|tf32)", words) and not re.search(
+        r"bf16|bfloat16|fp16|float16|fp8|fp4", words
+    ):
+        return replace(FLOAT32, cache=base.cache)
     if re.search(r"pure|-true", words):
         return replace(base, gradients=half, master=False, moments=half)
-    if "bf16-optimizer" in words:
-        return replace(base, master=False, moments="bfloat16")
+    if "fp32" not in words and (half == "float16" or any(word in name for word in _HALF_GRADIENTS)):
+        base = replace(base, gradients=half)
+    if any(word in f"{name} {words}" for word in _FLOAT32_WEIGHTS):
+        base = replace(base, weights="float32", master=False)
     if "fp4" in words:
         return replace(base, compute="float4")
-    if "fp8" in words:
-        return replace(base, compute="float8")
-    if half == "float16" and "megatron-deepspeed" in framework.lower():
-        return replace(
-            base, gradients="float16"
-        )  # DeepSpeed's fp16 optimizer accumulates in the model's dtype
-    return base
+    return replace(base, compute="float8") if "fp8" in words else base
 
 
 def _first(table: tuple[tuple[Words, str], ...], text: str) -> str | None:
