@@ -71,7 +71,7 @@ def exchange_seconds(
     *,
     stride: int = 1,
     imbalance: float = 1.0,
-    nodes_per_token: int | None = None,
+    nodes_per_token: float | None = None,
     copies: int = 1,
     sharing: float = 1,
 ) -> float:
