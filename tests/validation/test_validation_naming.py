@@ -11,6 +11,7 @@ from rpeg.cost.precision import FLOAT32, MIXED, PURE_BF16, Precision
 from rpeg.cost.stack import stack
 from rpeg.errors import InputError
 from rpeg.validation import naming
+from rpeg.validation.links import network_rate
 
 SHARDED = replace(MIXED, weights="float32", master=False)
 FP16 = Precision("float16", "float16", "float16", activations="float16")
@@ -100,7 +101,7 @@ def test_serving_stacks(engine: str, name: str) -> None:
     ],
 )
 def test_rates_in_words(words: str, gigabits_per_device: float | None) -> None:
-    rate = naming.network_rate(words, devices_per_node=8)
+    rate = network_rate(words, devices_per_node=8)
     assert rate == (None if gigabits_per_device is None else pytest.approx(gigabits_per_device * 1e9 / 8))
 
 
@@ -109,6 +110,27 @@ def test_fabrics() -> None:
     assert fabric.devices_per_node == 4
     assert [hop.link.bandwidth_bytes_per_second for hop in fabric.hops(16)] == [4.5e11, 2.5e10]
     assert [hop.fanout for hop in fabric.hops(16)] == [4, 4]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "words", "network"),
+    [
+        ("H100-80GB", "", 5e10),
+        ("H100-80GB", "EFA/AWS cluster", 5e10),
+        ("A100-40GB", "", 2.5e10),
+        ("A100-40GB", "EFA", 6.25e9),
+        ("H100-96GB-HBM2e-500W", "", 5e10),
+        ("L40S-48GB", "", 6.25e9),
+    ],
+)
+def test_typical_networks(gpu: str, words: str, network: float) -> None:
+    fabric = naming.fabric_of({"gpu": gpu, "interconnect": words})
+    assert fabric.hops(2, stride=fabric.devices_per_node)[0].link.bandwidth_bytes_per_second == network
+
+
+def test_a_kind_keeps_its_own_nvlink() -> None:
+    fabric = naming.fabric_of({"gpu": "A100-80GB PCIe"})
+    assert fabric.levels[0][0].bandwidth_bytes_per_second < 3.5e11
 
 
 def test_an_nvlink_domain_joins_its_nodes() -> None:
