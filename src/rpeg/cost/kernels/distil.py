@@ -111,7 +111,7 @@ def distil(kind: DeviceKind, data: Path) -> tuple[list[Table], list[str]]:
 
 def _gemm_tables(kind: DeviceKind, root: Path) -> tuple[Made, list[str]]:
     """One table a dtype: the engines call the same libraries, and the median of them is freer of outliers."""
-    read = [(file, _columns(file)) for file in _newest(root / "gemm", "gemm_perf")]
+    read = [(file, columns_of(file)) for file in _newest(root / "gemm", "gemm_perf")]
     out = []
     for source, dtype in DTYPES.items():
         engines = [
@@ -146,7 +146,7 @@ def _medians(engines: Sequence[tuple[Any, Floats]]) -> tuple[Any, Floats]:
 def _attention_tables(kind: DeviceKind, root: Path) -> tuple[Made, list[str]]:
     out, files = [], []
     for file in _newest(root / "attention", "context_attention_perf"):
-        columns = _columns(file)
+        columns = columns_of(file)
         files.append(str(file))
         kv = np.where(
             columns["num_key_value_heads"] == 0, columns["num_heads"], columns["num_key_value_heads"]
@@ -173,7 +173,7 @@ def _attention_tables(kind: DeviceKind, root: Path) -> tuple[Made, list[str]]:
 def _decode_tables(kind: DeviceKind, root: Path) -> tuple[Made, list[str]]:
     out, files = [], []
     for file in _newest(root / "attention", "generation_attention_perf"):
-        columns = _columns(file)
+        columns = columns_of(file)
         files.append(str(file))
         for source, dtype in (("bfloat16", "bfloat16"), ("fp8", "float8")):
             plain = (columns["kv_cache_dtype"] == source) & _unwindowed(columns)
@@ -197,7 +197,7 @@ def _experts_tables(kind: DeviceKind, root: Path) -> tuple[Made, list[str]]:
     """Of experts on one device, evenly loaded where that was measured: imbalance is the caller's to count."""
     out, files = [], []
     for engine in sorted(LIBRARIES):
-        read = [(file, _columns(file)) for file in _versions(root / "moe", engine, "moe_perf")]
+        read = [(file, columns_of(file)) for file in versions(root / "moe", engine, "moe_perf")]
         for source, dtype in DTYPES.items():
             chosen = [
                 (file, rows) for file, columns in read if (rows := _expert_rows(columns, source)) is not None
@@ -239,7 +239,7 @@ def _experts_points(columns: Columns, dtype: str) -> Points:
 def _latent_tables(kind: DeviceKind, root: Path) -> tuple[Made, list[str]]:
     out, files = [], []
     for file in _newest(root / "mla", "context_mla_perf"):
-        columns = _columns(file)
+        columns = columns_of(file)
         keep = (columns["kv_cache_dtype"] == "bfloat16") & (columns["isl"] >= 16)
         batch, length, heads = (
             columns[name][keep].astype(float) for name in ("batch_size", "isl", "num_heads")
@@ -250,7 +250,7 @@ def _latent_tables(kind: DeviceKind, root: Path) -> tuple[Made, list[str]]:
         out.append(_table(kind, "latent_attention", "bfloat16", _library(file), 0, LATENT_AXES, points))
         files.append(str(file))
     for file in _newest(root / "mla", "generation_mla_perf"):
-        columns = _columns(file)
+        columns = columns_of(file)
         files.append(str(file))
         for source, dtype in (("bfloat16", "bfloat16"), ("fp8", "float8")):
             keep = columns["kv_cache_dtype"] == source
@@ -347,14 +347,14 @@ def _shifted(values: Floats, axis: int, by: int) -> Floats:
     return out
 
 
-def _versions(folder: Path, engine: str, name: str) -> list[Path]:
+def versions(folder: Path, engine: str, name: str) -> list[Path]:
     """The files of this name of all versions of an engine, oldest first."""
     return sorted(folder.glob(f"{engine}/*/{name}.parquet"), key=lambda file: _version(file.parent.name))
 
 
 def _newest(folder: Path, name: str) -> list[Path]:
     """The file of this name of each engine's newest version."""
-    return [files[-1] for engine in sorted(LIBRARIES) if (files := _versions(folder, engine, name))]
+    return [files[-1] for engine in sorted(LIBRARIES) if (files := versions(folder, engine, name))]
 
 
 def _version(text: str) -> tuple[tuple[int, str], ...]:
@@ -369,7 +369,7 @@ def _library(file: Path) -> str:
     return LIBRARIES[file.parent.parent.name]
 
 
-def _columns(file: Path) -> Columns:
+def columns_of(file: Path) -> Columns:
     parquet = importlib.import_module("pyarrow.parquet")
     table = parquet.read_table(file)
     return {name: table.column(name).to_numpy(zero_copy_only=False) for name in table.column_names}
