@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from rpeg.architecture import Architecture
+from rpeg.architecture import Architecture, Head
 from rpeg.cluster import DeviceKind, Fabric
 from rpeg.cost import BYTES_OF, Cost, Execution, Machine, Sequences, parallel, sequence, stack
 from rpeg.cost.generating import Policy, generate_stage
@@ -72,7 +72,8 @@ def step_cost(step: RlStep) -> Cost:
     batches = step.staleness + 1
     side = _generation(step, batches).scaled(1 / batches)
     return parallel(
-        "step", [sequence("generators", [side, *moving]), sequence("trainers", [*scoring, *training, *moving])]
+        "step",
+        [sequence("generators", [side, *moving]), sequence("trainers", [*scoring, *training, *moving])],
     )
 
 
@@ -125,11 +126,11 @@ def _scoring(step: RlStep) -> list[Cost]:
 
 def _training(step: RlStep) -> list[Cost]:
     machine, sequences = step.machine(step.training), _sequences(step)
-    heads: list[tuple[str, tuple[str, ...]]] = [("train", ("lm",))]
+    heads: list[tuple[str, tuple[Head, ...]]] = [("train", ("lm",))]
     if step.critic:
         heads.append(("train (critic)", ("value",)))
     costs = [
-        train_stage(step.architecture, sequences, step.train, machine, updates=step.updates, heads=head)  # type: ignore[arg-type]
+        train_stage(step.architecture, sequences, step.train, machine, updates=step.updates, heads=head)
         for _, head in heads
     ]
     return [replace(cost, name=name) for (name, _), cost in zip(heads, costs, strict=True)]

@@ -112,7 +112,9 @@ class Forward:
         """Logits gathered from the ranks that hold the vocabulary; activations handed from stage to stage."""
         lay, a = self.layout, self.architecture
         if lay.tp > 1:
-            yield Part("logits", self._link("all_gather", own.outputs, a.vocabulary * ACTIVATION_BYTES, lay.tp))
+            yield Part(
+                "logits", self._link("all_gather", own.outputs, a.vocabulary * ACTIVATION_BYTES, lay.tp)
+            )
         if lay.pp > 1:
             timed = self._link("send", own.tokens, a.hidden * ACTIVATION_BYTES, lay.tp * lay.attention_dp)
             hops = float(lay.pp)
@@ -173,8 +175,12 @@ def groups_of(architecture: Architecture) -> tuple[tuple[Layer, int], ...]:
 @lru_cache(maxsize=4096)
 def _grid(kind: Collective, width: float, ranks: int, machine: Machine) -> np.ndarray:
     stride = ranks if kind == "send" else 1
-    seconds = [collective_seconds(kind, float(t) * width, max(ranks, 2) if kind == "send" else ranks, machine,
-                                  stride=stride) for t in _TOKENS]
+    seconds = [
+        collective_seconds(
+            kind, float(t) * width, max(ranks, 2) if kind == "send" else ranks, machine, stride=stride
+        )
+        for t in _TOKENS
+    ]
     return np.asarray(seconds)
 
 

@@ -46,5 +46,7 @@ class Generation:
         count = len(self.offsets)
         samples = math.ceil(part * count - 1e-9) if isinstance(part, float) else part
         if not 0 <= samples <= count:
-            raise ValueError(f"{part} of {count} samples asked: a whole number up to {count}, or a share up to 1.0")
+            raise ValueError(
+                f"{part} of {count} samples asked: a whole number up to {count}, or a share up to 1.0"
+            )
         return float(np.partition(self.offsets, samples - 1)[samples - 1]) if samples else 0.0

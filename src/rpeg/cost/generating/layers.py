@@ -169,9 +169,7 @@ class Rank:
         weights, compute = p.expert_weights, p.expert_compute
         if self._computes(compute):
             return self.kernels.grouped_gemm(rows, groups, n, k, compute)
-        return self._weight_only(
-            self.kernels.grouped_gemm(rows, groups, n, k, p.compute), weights, p.compute
-        )
+        return self._weight_only(self.kernels.grouped_gemm(rows, groups, n, k, p.compute), weights, p.compute)
 
     def _computes(self, dtype: str) -> bool:
         """Whether the device has products in this dtype; else only weights are kept in it."""

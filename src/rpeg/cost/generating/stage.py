@@ -45,9 +45,7 @@ def generate_stage(
     """
     forward = forward_of(architecture, execution, machine)
     layout = forward.layout
-    batch = deal(
-        prompt_lengths, response_lengths, samples_per_prompt, policy.share_prefixes, layout.replicas
-    )
+    batch = deal(prompt_lengths, response_lengths, samples_per_prompt, policy.share_prefixes, layout.replicas)
     pool = pool_of(architecture, execution, machine, policy.cache_bytes)
     sharing = samples_per_prompt if policy.share_prefixes else 1
     limit = (policy.max_rows or forward.serving.max_rows) * layout.attention_dp
