@@ -64,7 +64,7 @@ def test_a_group_over_nodes() -> None:
     joined = fabric(system("dgx-h100", 16, nodes_per_rack=4))
     assert [(hop.link.level, hop.fanout) for hop in joined.hops(16, 4)] == [("node", 2), ("rack", 8)]
     assert [hop.link.level for hop in joined.hops(4, 8)] == ["rack"]
-    assert joined.devices_per_node == joined.devices_joined == 8
+    assert joined.devices_per_node == joined.devices_per_host == 8
 
 
 def test_equally_fast_levels_are_one() -> None:

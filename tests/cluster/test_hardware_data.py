@@ -94,7 +94,7 @@ def test_an_nvl72_is_one_domain_of_trays() -> None:
     assert len(cluster) == 144
     assert len(cluster.racks) == 2
     joined = fabric(cluster)
-    assert (joined.devices_joined, joined.devices_per_node, joined.devices) == (72, 4, 144)
+    assert (joined.devices_per_node, joined.devices_per_host, joined.devices) == (72, 4, 144)
     assert [hop.fanout for hop in joined.hops(144)] == [72, 2]
     assert joined.slowest(72) == cluster.nodes[0].link
 

@@ -36,13 +36,13 @@ class Fabric:
 
     @property
     def devices_per_node(self) -> int:
-        """Devices of one host, in a node or in a tray of an NVL72."""
-        return self.devices_a_host or self.levels[0][1]
-
-    @property
-    def devices_joined(self) -> int:
         """Devices that the fastest link joins: a node's, or all 72 of an NVL72."""
         return self.levels[0][1]
+
+    @property
+    def devices_per_host(self) -> int:
+        """Devices that share host memory and processors: a node's, or the four of an NVL72's tray."""
+        return self.devices_a_host or self.levels[0][1]
 
     @property
     def devices(self) -> int:
