@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
+import json
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from rpeg.cluster import device_kinds
-from rpeg.cost.stack import Quantity, quantities, stacks
+from rpeg.cost.stack import Quantity, Stack, quantities, stacks
 
 ROOT = Path(__file__).parents[2]
 SECTIONS = {"kernels", "network", "training", "memory", "serving"}
@@ -42,17 +44,39 @@ def test_a_quantity_is_keyed_by_kinds_alone_and_sourced(quantity: Quantity) -> N
     assert len(quantity.source) > 10
 
 
+@pytest.mark.parametrize("section", sorted(SECTIONS))
+def test_each_field_of_a_section_is_documented(section: str) -> None:
+    traits = getattr(Stack("any"), section)
+    fields = {field.name: field.default for field in dataclasses.fields(traits)}
+    documented = {q.name: q.value for q in quantities("defaults") if q.section == section}
+    assert documented.keys() == fields.keys(), (
+        "defaults.yaml documents every field, with what it is and its source"
+    )
+    assert documented == {name: list(v) if isinstance(v, tuple) else v for name, v in fields.items()}
+
+
 def test_there_are_a_few_dozen_at_most() -> None:
     assert len({(q.section, q.name) for q in every()}) <= 60
 
 
-def test_the_document_is_what_the_files_say() -> None:
-    script = documents()
-    text = (ROOT / "docs" / "model.md").read_text(encoding="utf-8")
-    assert script.updated(text) == text, "run: python scripts/document_model.py"
+@pytest.mark.parametrize("document", ["docs/model.md", "README.md"])
+def test_documents_are_what_the_files_say(document: str) -> None:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    assert documents().updated(text) == text, "run: python scripts/document_model.py"
 
 
 def test_the_document_lists_every_quantity() -> None:
     text = (ROOT / "docs" / "model.md").read_text(encoding="utf-8")
     for quantity in every():
         assert f"`{quantity.section}.{quantity.name}`" in text
+
+
+def test_the_document_states_the_published_errors() -> None:
+    script = documents()
+    if not script.RESULTS.exists():
+        pytest.skip("the model was not judged yet: python benchmarks/validate.py DATA")
+    figures = json.loads(script.RESULTS.read_text(encoding="utf-8"))["core"]
+    text = (ROOT / "docs" / "model.md").read_text(encoding="utf-8")
+    assert figures
+    for row in figures.values():
+        assert f"{row['mape']:.1%}" in text

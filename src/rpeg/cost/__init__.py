@@ -6,6 +6,7 @@ at hand (`rpeg.cost.passes`): `generate`, `infer`, `train`, `reward`, `publish`,
 """
 
 from rpeg.cost.execution import Execution
+from rpeg.cost.generating import generate_stage
 from rpeg.cost.machine import Machine
 from rpeg.cost.passes.communication import collective
 from rpeg.cost.passes.generation import Generation, generate
@@ -46,6 +47,7 @@ __all__ = [
     "collective",
     "columns",
     "generate",
+    "generate_stage",
     "infer",
     "infer_stage",
     "move_samples",

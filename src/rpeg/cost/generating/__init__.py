@@ -7,6 +7,7 @@ from rpeg.cost.generating.generation import Generation
 from rpeg.cost.generating.layout import Layout, layout_of
 from rpeg.cost.generating.load import Load, decode, prefill
 from rpeg.cost.generating.policy import Policy
+from rpeg.cost.generating.serving import Serving, serve
 from rpeg.cost.generating.stage import generate_stage
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Load",
     "Policy",
     "Pool",
+    "Serving",
     "deal",
     "decode",
     "device_weight_bytes",
@@ -25,4 +27,5 @@ __all__ = [
     "layout_of",
     "pool_of",
     "prefill",
+    "serve",
 ]

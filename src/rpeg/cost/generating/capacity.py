@@ -56,12 +56,11 @@ def pool_of(
     for layer, count in a.groups:
         share = count / layout.pp
         if layer.mixer == "latent" and a.latent:
-            per_token += share * (a.latent.kv_rank + a.latent.rope_head_dim) * element
+            per_token += share * a.latent.cached * element
         elif layer.mixer == "window" and a.window:
             per_window += share * kv
         elif layer.mixer == "recurrent" and a.recurrent:
-            numbers = a.recurrent.heads * a.recurrent.head_dim * a.recurrent.state / layout.tp
-            state += share * numbers * RECURRENT_STATE_BYTES
+            state += share * a.recurrent.state_elements / layout.tp * RECURRENT_STATE_BYTES
         elif layer.mixer != "none":
             per_token += share * kv
     return Pool(size * layout.attention_dp, per_token, a.window or 0, per_window, state)

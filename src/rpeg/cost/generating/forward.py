@@ -35,6 +35,12 @@ class Leaf:
     bytes: Amount
     measured: bool
 
+    def cost(self, repeats: Amount, devices: int) -> Cost:
+        """So many times this: seconds of a device, FLOP and bytes of all `devices`."""
+        seconds = float(np.sum(self.seconds * repeats))
+        flops, moved = (float(np.sum(work * repeats)) * devices for work in (self.flops, self.bytes))
+        return Cost(self.name, seconds, flops, moved, self.bound, seconds if self.measured else 0.0)
+
 
 @dataclass(frozen=True)
 class Forward:
@@ -76,14 +82,10 @@ class Forward:
             device = device + leaf.seconds
         return [*leaves, self._host(load, device)]
 
-    def cost(self, load: Load, repeats: Amount = 1.0) -> tuple[Cost, ...]:
-        """Leaves of many passes: each of the load's `repeats` times. FLOP and bytes are all devices' together."""
-        return tuple(_sum(leaf, repeats, self.layout.devices) for leaf in self.leaves(load))
-
     def _device(self, own: Load) -> dict[str, tuple[list[tuple[float, Timed]], Bound | None]]:
         """Every kernel and message by name, each with the number of layers that have it."""
         out: dict[str, tuple[list[tuple[float, Timed]], Bound | None]] = {}
-        for layer, count in groups_of(self.architecture):
+        for layer, count in self.architecture.groups:
             for part in self.rank.parts(layer, own):
                 out.setdefault(part.name, ([], None))[0].append((float(count), part.timed))
             for part in self._messages(layer, own):
@@ -167,11 +169,6 @@ def forward_of(architecture: Architecture, execution: Execution, machine: Machin
     return Forward(architecture, layout, rank, machine, execution.graphs)
 
 
-def groups_of(architecture: Architecture) -> tuple[tuple[Layer, int], ...]:
-    """Kinds of layers with their counts."""
-    return architecture.groups
-
-
 @lru_cache(maxsize=4096)
 def _grid(kind: Collective, width: float, ranks: int, machine: Machine) -> np.ndarray:
     stride = ranks if kind == "send" else 1
@@ -192,15 +189,3 @@ def _split(load: Load, groups: int, microbatches: int) -> Load:
     rows = np.where(np.asarray(load.rows) > 0, np.maximum(np.asarray(load.rows) / parts, 1.0), 0.0)
     outputs = np.where(np.asarray(load.outputs) > 0, np.maximum(np.asarray(load.outputs) / parts, 1.0), 0.0)
     return Load(rows, load.context, load.prompt_tokens / parts, load.pairs / parts, outputs)
-
-
-def _sum(leaf: Leaf, repeats: Amount, devices: int) -> Cost:
-    seconds = float(np.sum(leaf.seconds * repeats))
-    return Cost(
-        leaf.name,
-        seconds,
-        float(np.sum(leaf.flops * repeats)) * devices,
-        float(np.sum(leaf.bytes * repeats)) * devices,
-        leaf.bound,
-        seconds if leaf.measured else 0.0,
-    )

@@ -88,8 +88,7 @@ class Rank:
         latent = a.latent
         assert latent is not None
         heads = a.heads // tp
-        key = latent.nope_head_dim + latent.rope_head_dim
-        cached = latent.kv_rank + latent.rope_head_dim
+        key, cached = latent.query_head_dim, latent.kv_rank + latent.rope_head_dim
         tokens = load.tokens
         name = "attention projections"
         yield Part(name, self._product(tokens, (latent.q_rank or heads * key) + cached, a.hidden))
@@ -102,28 +101,48 @@ class Rank:
             yield Part(name, unfold)
             # One cached vector serves as key (all of it) and value (without the rotary part) of every head.
             factor = (cached + latent.kv_rank) / cached
+            context = np.minimum(load.context, latent.selected) if latent.selected else load.context
             timed = self.kernels.decode_attention(
-                load.rows, load.context, round(heads * factor), 1, cached // 2, self.precision.cache
+                load.rows, context, round(heads * factor), 1, cached // 2, self.precision.cache
             )
             yield Part("decode attention", timed)
         if _any(load.prompt_tokens):
             width = heads * (latent.nope_head_dim + latent.value_head_dim)
             yield Part(name, self._product(load.prompt_tokens, width, latent.kv_rank))
             mean = (key + latent.value_head_dim) // 2
-            yield Part(
-                "prompt attention",
-                self.kernels.attention(load.pairs, load.prompt_tokens, heads, heads, mean, "bfloat16"),
-            )
+            pairs = load.pairs
+            if latent.selected:
+                pairs = np.minimum(pairs, load.prompt_tokens * float(latent.selected))
+            timed = self.kernels.attention(pairs, load.prompt_tokens, heads, heads, mean, "bfloat16")
+            yield Part("prompt attention", timed)
+        if latent.selected:
+            yield from self._indexer(load)
         yield Part(name, self._product(tokens, a.hidden, heads * latent.value_head_dim))
         yield self._passes(tokens, 3 * a.hidden + 4 * heads * key, 5)
+
+    def _indexer(self, load: Load) -> Iterator[Part]:
+        """Sparse attention's choice of tokens: a small head scores all of them, on every rank."""
+        a, latent = self.architecture, self.architecture.latent
+        assert latent is not None
+        heads, dim = latent.index_heads, latent.index_head_dim
+        queries = self._product(load.tokens, heads * dim, latent.q_rank or a.hidden)
+        yield Part("indexer", queries)
+        yield Part("indexer", self._product(load.tokens, dim + heads, a.hidden))
+        if _any(load.rows):
+            yield Part(
+                "indexer",
+                self.kernels.decode_attention(load.rows, load.context, heads, 1, dim // 2, "bfloat16"),
+            )
+        if _any(load.prompt_tokens):
+            scores = self.kernels.attention(load.pairs, load.prompt_tokens, heads, 1, dim // 2, "bfloat16")
+            yield Part("indexer", scores)
 
     def _recurrent(self, load: Load) -> Iterator[Part]:
         """Projections in and out, and a state that each sequence reads and writes once a step, in float32."""
         a, tp = self.architecture, self.layout.tp
         r = a.recurrent
         assert r is not None
-        inner = r.heads * r.head_dim // tp
-        inputs = 2 * inner + (2 * r.groups * r.state + r.heads) // tp
+        inner, inputs = r.inner // tp, r.projected // tp
         tokens = load.tokens
         yield Part("recurrent projections", self._product(tokens, inputs, a.hidden))
         # Prompts run in chunks of 64 tokens, after each of which the state passes through memory.

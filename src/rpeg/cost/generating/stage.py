@@ -51,7 +51,8 @@ def generate_stage(
     limit = (policy.max_rows or forward.serving.max_rows) * layout.attention_dp
     room = places(batch, pool, sharing, limit, layout.attention_dp)
     lengths = batch.responses if policy.batching == "continuous" else _padded(batch.responses, room.count)
-    return _timed(forward, batch, timeline(batch.prompts, lengths, room.count), room)
+    steps = np.maximum(lengths - 1, 0)  # a sample's first token comes with its prompt
+    return _timed(forward, batch, timeline(batch.prompts, steps, room.count), room)
 
 
 def _padded(responses: Ints, rows: int) -> Ints:
@@ -71,7 +72,7 @@ def _timed(forward: Forward, batch: Batch, line: Timeline, room: Places) -> Gene
     later = _later(forward, batch, course, room)
     entries = _entries(batch, later, room.count)
     offsets = _offsets(line, course, _total(first), _total(steps), entries)
-    ends = offsets.max(axis=1, initial=0.0)
+    ends = np.where(batch.responses > 0, offsets, 0.0).max(axis=1, initial=0.0)
     slowest = int(np.argmax(ends))
     repeats = np.where(course.rows > 0, course.steps, 0.0)
     parts = [_cost("prefill", first, np.ones(batch.replicas), slowest, forward)]
@@ -126,9 +127,10 @@ def _offsets(line: Timeline, course: Intervals, first: Floats, step: Floats, ent
     for row in range(len(clock)):
         out[row] = np.interp(line.ends[row], course.edges[row], clock[row])
         if entries[row].any():
-            entered = np.searchsorted(line.starts[row], line.ends[row], side="left")
+            before = np.searchsorted(line.starts[row], line.ends[row], side="left")
+            entered = np.maximum(before, np.arange(1, len(before) + 1))
             out[row] += np.concatenate([[0.0], np.cumsum(entries[row])])[entered]
-    return np.where(line.ends > 0, out, 0.0) + np.asarray(first)[:, None]
+    return out + np.asarray(first)[:, None]
 
 
 def _total(leaves: list[Leaf]) -> Floats:

@@ -108,7 +108,7 @@ def _integrals(events: Ints, tokens: Ints, edges: Floats) -> tuple[Floats, Float
 
     events: (replicas, n) sorted. tokens: (replicas, n) that each event's sample holds then.
     """
-    replicas, n = events.shape
+    replicas = len(events)
     at, held = events.astype(np.float64), tokens.astype(np.float64)
     passed = _counts(at, edges)
     terms = (at, at * at, held, held * at)

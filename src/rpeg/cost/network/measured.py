@@ -1,8 +1,9 @@
 """Measured collectives within a node: seconds over size and ranks, where the device kind has a table.
 
 A table holds what NCCL takes, and what the own all-reduce of serving engines takes for small messages
-(`data/network/<kind>.json`, distilled by scripts/distil_network.py). A kind without one asks that of the kind in its
-`like`; a link of another bandwidth than the measured one scales what is left above the smallest message's time.
+(`data/network/<kind>.json`, distilled by scripts/distil_collectives.py). A kind without one asks that of the kind in its
+`like`; a link of another bandwidth than the measured NVLink scales what is left above the smallest message's time.
+Tables of kinds without NVLink are not asked: what their collectives reach is their host's doing, not theirs.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from rpeg.cluster import DeviceKind
+from rpeg.cluster import DeviceKind, device_kind
 from rpeg.cost.network.routes import Collective
 
 _DATA = resources.files("rpeg.cost") / "data" / "network"
@@ -102,15 +103,20 @@ def _table(name: str) -> Table | None:
     if not file.is_file():
         return None
     data: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    curves = {
-        (library, op): {int(ranks): _curve(points) for ranks, points in by_ranks.items()}
-        for library, ops in data["libraries"].items()
-        for op, by_ranks in ops.items()
-    }
-    return Table(float(data["link_bandwidth_bytes_per_second"]), curves)
+    bandwidth = device_kind(name).nvlink_bandwidth_bytes_per_second
+    if not bandwidth:
+        return None
+    curves: dict[tuple[str, str], dict[int, Curve]] = {}
+    for entry in data["curves"]:
+        by_ranks = curves.setdefault((entry["library"], entry["collective"]), {})
+        by_ranks[int(entry["ranks"])] = _curve(entry["bytes"], entry["seconds"])
+    return Table(bandwidth, curves)
 
 
-def _curve(points: dict[str, float]) -> Curve:
-    """points: {bytes: microseconds}."""
-    ordered = sorted((int(size), seconds) for size, seconds in points.items())
-    return Curve(tuple(math.log(size) for size, _ in ordered), tuple(math.log(s * 1e-6) for _, s in ordered))
+def _curve(sizes: list[float], seconds: list[float]) -> Curve:
+    """Noise that would let more bytes take less time is cut off: no point lies above a later one."""
+    least, rising = math.inf, []
+    for value in reversed(seconds):
+        least = min(least, value)
+        rising.append(math.log(least))
+    return Curve(tuple(math.log(size) for size in sizes), tuple(reversed(rising)))

@@ -23,7 +23,7 @@ def check_layout(architecture: Architecture, execution: Execution, machine: Mach
             f"{name} has {a.kv_heads} kv_heads: tp = {layout.tp} neither divides them nor is a multiple of them. "
             f"{_nearest(layout.tp, choices)}"
         )
-    if layout.pp * layout.vpp > a.layers:
+    if layout.pp * layout.vpp > a.layers + 2:  # embedding and head may be stages of their own
         raise InputError(
             f"{name} has {a.layers} layers: pp × vpp = {layout.pp} × {layout.vpp} = {layout.pp * layout.vpp} stages "
             f"would leave some empty. {nearest_divisors(layout.pp * layout.vpp, a.layers)}"

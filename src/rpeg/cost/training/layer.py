@@ -146,8 +146,14 @@ def _host_seconds(setting: Setting, layer: Layer) -> float:
     """Least time that the host takes to launch one way of a layer; captured graphs need none."""
     if setting.execution.graphs:
         return 0.0
+    traits, layout = setting.traits, setting.execution.parallelism
     experts = layer.feed_forward == "moe"
-    return setting.traits.host_seconds_per_expert_layer if experts else setting.traits.host_seconds_per_layer
+    seconds = traits.host_seconds_per_expert_layer if experts else traits.host_seconds_per_layer
+    if layout.tp == 1:
+        return seconds
+    crossing = setting.machine.fabric.devices_per_node < layout.devices and layout.pp > 1
+    stall = traits.pipelined_host_seconds_per_rank * layout.tp if crossing else 0.0
+    return seconds + (4 if layout.sequence_parallel else 2) * (traits.host_seconds_per_collective + stall)
 
 
 def _weight_traffic(
@@ -155,7 +161,7 @@ def _weight_traffic(
 ) -> tuple[tuple[Cost, ...], tuple[Cost, ...]]:
     """What is added each way for weights that are sharded (gathers, scatters) and gradients that add up."""
     ahead, back = [], []
-    overlap = setting.traits.reduction_overlap
+    overlap = setting.traits.sharding_overlap
     if gather := gather_seconds(setting, weights):
         shown = max(gather - overlap * sum(c.seconds for c in forward), gather * (1.0 - overlap))
         ahead.append(Cost("parameter gather", shown, bound="network"))

@@ -11,23 +11,31 @@ class TrainingTraits:
 
     host_seconds_per_layer: least time between the starts of two layers' forward kernels, spent by the host.
     host_seconds_per_expert_layer: the same of a layer with experts.
+    host_seconds_per_collective: of the host, for one tensor-parallel collective of a layer.
+    pipelined_host_seconds_per_rank: the same for each rank of the group, where pipeline messages cross nodes.
     elementwise_factor: traffic of norms, activations and residuals over that of fused kernels.
     loss_bytes_per_logit: traffic of the loss and its gradient for each logit.
     selective_products: share of a feed-forward's and the output products that selective recomputation repeats.
-    reduction_overlap: share of gradient reductions and parameter gathers that runs behind products.
+    sharding_overlap: share of gathers and scatters of sharded weights that may run behind a layer's products.
+    reduction_overlap: share of an update's reduction and gather that may run behind a micro-batch.
     tensor_overlap: share of tensor-parallel collectives that runs behind products.
     expert_overlap: share of expert all-to-all that runs behind products.
+    deduplicated_dispatch: a token goes once to a rank or node that has several of its experts.
     host_seconds_per_update: of the host between two updates: data, logging, launches of the optimizer.
     fused_accumulation: weight gradients are added up by the product itself, not by a pass of their own.
     """
 
     host_seconds_per_layer: float = 0.0
     host_seconds_per_expert_layer: float = 0.0
+    host_seconds_per_collective: float = 0.0
+    pipelined_host_seconds_per_rank: float = 0.0
     elementwise_factor: float = 1.0
     loss_bytes_per_logit: float = 30.0
     selective_products: float = 0.0
-    reduction_overlap: float = 0.8
+    sharding_overlap: float = 0.9
+    reduction_overlap: float = 0.0
     tensor_overlap: float = 0.0
     expert_overlap: float = 0.0
+    deduplicated_dispatch: bool = False
     host_seconds_per_update: float = 0.0
     fused_accumulation: bool = False
