@@ -42,11 +42,11 @@ def legs(kind: Collective, ranks: int, fabric: Fabric, stride: int = 1) -> tuple
     first = fabric.levels[0][0]
     if kind == "send":
         link = fabric.slowest(2, stride)
-        return () if link is None or ranks < 2 else (Leg(link, 1.0, 1, 1, link is first, 2),)
+        return () if link is None or ranks < 2 else (Leg(link, 1.0, 1, 1, link == first, 2),)
     out, joined = [], 1
     for hop in fabric.hops(ranks, stride):
         share, ring, tree = _hop(kind, hop.fanout, joined, ranks)
-        out.append(Leg(hop.link, share, ring, tree, hop.link is first, hop.fanout))
+        out.append(Leg(hop.link, share, ring, tree, hop.link == first, hop.fanout))
         joined *= hop.fanout
     return tuple(out)
 
