@@ -6,7 +6,7 @@ from rpeg.architecture.model import Layer
 from rpeg.cost.training.mixers import residual
 from rpeg.cost.kernels import Timed
 from rpeg.cost.network import exchange_seconds
-from rpeg.cost.training.parts import Part, Setting, add, bound_of, linear, passes
+from rpeg.cost.training.parts import Part, Setting, add, bound_of, linear, passes, sustained
 
 
 def feed_forward_parts(setting: Setting, layer: Layer) -> list[Part]:
@@ -104,4 +104,5 @@ def _grouped(setting: Setting, name: str, rows: float, groups: int, n: int, k: i
     forward = kernels.grouped_gemm(rows, groups, n, k, dtype)
     back = kernels.grouped_gemm(rows, groups, k, n, dtype)
     backward = back if setting.execution.lora_rank is not None else add(back, forward)
+    forward, backward = sustained(setting, forward, dtype), sustained(setting, backward, dtype)
     return Part(name, forward, backward, bound_of(setting, forward, dtype))

@@ -65,19 +65,18 @@ def _collective(setting: Setting, kind: str, size: float, ranks: int, stride: in
 
 
 def accumulation_seconds(setting: Setting, weights: Mapping[str, int]) -> float:
-    """Adding a micro-batch's weight gradients to those before it; sharded gradients are few.
+    """Adding a micro-batch's weight gradients to those before it in a pass that reads both and writes one.
 
-    A product that adds in place reads the sum beside writing it; else a pass reads both and writes one.
+    None where the products add, where there is little to add (sharded gradients, adapters).
     """
     execution = setting.execution
-    if execution.parallelism.zero >= 2 or execution.lora_rank is not None:
+    none = setting.traits.fused_accumulation or execution.lora_rank is not None
+    if none or execution.parallelism.zero >= 2:
         return 0.0
     dense, experts = held(weights, execution.parallelism)
     gradient = BYTES_OF[execution.precision.gradients]
     fresh = BYTES_OF[execution.precision.activations]
-    fused = setting.traits.fused_accumulation
-    traffic = 2.0 * gradient - fresh if fused else 2.0 * gradient + fresh
-    return float(setting.kernels.memory((dense + experts) * traffic).seconds)
+    return float(setting.kernels.memory((dense + experts) * (2.0 * gradient + fresh)).seconds)
 
 
 @lru_cache(maxsize=1024)

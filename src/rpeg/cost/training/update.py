@@ -25,7 +25,8 @@ def update_costs(
     forward_seconds, backward_seconds: of one micro-batch on the stage, behind which communication may hide.
     """
     dense, experts = stage_weights(architecture, execution, layers)
-    overlap = machine.stack.training.reduction_overlap
+    traits = machine.stack.training
+    overlap = traits.reduction_overlap if execution.parallelism.zero else traits.replica_overlap
     reduce, gather, moved = _communication(execution, machine, dense, experts)
     costs = [
         Cost("gradient reduction", _shown(reduce, overlap, backward_seconds), bytes=moved, bound="network"),
