@@ -37,6 +37,8 @@ def degrees(record: Mapping[str, Any]) -> Parallelism:
             f"tp = {tp} with moe_tp = {moe_tp}: no attention is cut that far. It counts the devices of pools for prompts"
             " and for decoding together, and how they are divided is not recorded"
         )
+    if ep > ranks:  # experts are dealt among the ranks of an attention that the label leaves out
+        tp = ep
     # Experts shared by data-parallel ranks are dealt; cut over them (moe_tp), each rank holds and reads as much.
     shared = ep if dp == 1 else max(ep, ranks)
     return Parallelism(tp=tp, dp=dp, pp=pp, ep=shared)
