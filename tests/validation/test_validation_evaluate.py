@@ -125,6 +125,16 @@ def test_the_mean_of_sources_weighs_each_once() -> None:
     assert summary.overall[0].statistics.mape == pytest.approx(0.14)
     assert summary.by_source("train") == pytest.approx(0.3)
     assert summary.by_source("train", core=True) is None
+    overall = summary.to_json()["overall"]["train"]
+    assert overall["mape_by_source"] == pytest.approx(0.3)
+    assert overall["ordered_by_source"] is None
+
+
+def test_order_within_sources() -> None:
+    rows = [row("a1", 1.0, 1.0), row("a2", 2.0, 2.0), row("b1", 1.0, 9.0, "B"), row("b2", 2.0, 8.0, "B")]
+    overall = summed(*rows).to_json()["overall"]["train"]
+    assert overall["ordered_by_source"] == pytest.approx(1 / 2)
+    assert overall["ordered"] == pytest.approx(2 / 4)  # and a1–b2 right, b1–a2 wrong
 
 
 def test_labels_count_in_what_fits_and_not_in_errors() -> None:

@@ -35,6 +35,11 @@ _SHAPES: dict[int, dict[str, int]] = {
     70: {"layers": 80, "hidden": 8192, "heads": 64, "kv_heads": 8, "ffn": 28672, "vocab": 32000},
 }
 _CALLS = ("actor_gen", "rew_inf", "ref_inf", "critic_inf", "actor_train", "critic_train")
+_SCORINGS: tuple[tuple[str, str, Head], ...] = (
+    ("rew_inf", "reward", "reward"),
+    ("ref_inf", "ref", "lm"),
+    ("critic_inf", "critic", "value"),
+)
 
 # Generation and training take different paths through one program: forwards without a captured graph launch their
 # kernels one by one; training runs FlashAttention over packed sequences.
@@ -117,11 +122,7 @@ def described(record: Record) -> Iteration:
 def iteration(it: Iteration) -> Cost:
     """The calls of an iteration one after another on all devices."""
     parts = [_generation(it)]
-    for call, role, head in (
-        ("rew_inf", "reward", "reward"),
-        ("ref_inf", "ref", "lm"),
-        ("critic_inf", "critic", "value"),
-    ):
+    for call, role, head in _SCORINGS:
         parts.append(_inference(it, call, role, head))
     parts += [_training(it, "actor_train", "actor", "lm"), _training(it, "critic_train", "critic", "value")]
     return sequence("iteration", parts)

@@ -12,6 +12,7 @@ from rpeg.cost.memory.microbatch import Microbatch
 from rpeg.cost.memory.stages import Slice, kept_microbatches
 from rpeg.cost.memory.state import (
     Holding,
+    bucket_line,
     gradient_line,
     holding,
     optimizer_lines,
@@ -32,7 +33,8 @@ def train_phases(
     weights, gradients = parameter_line(held, execution), gradient_line(held, execution)
     optimizer = optimizer_lines(held, execution)
     between = [weights, *optimizer, *([gradients] if stack.memory.gradients_stay else [])]
-    update = [weights, gradients, *optimizer]
+    buckets = [bucket_line(held, execution)] if stack.memory.gradient_buckets else []
+    update = [weights, gradients, *buckets, *optimizer]
     temporaries = updated_parameters(held, execution) * stack.memory.optimizer_bytes
     moved = moved_line(architecture, execution)
     working = _update(architecture, part, batch, execution, stack, held, heads)
@@ -89,8 +91,9 @@ def _update(
             Line("input of the head", 2 * stream),
             *gathered_head(held, execution, backward=True),
         ]
-    received = Line("activations in transit", 2 * stream * (execution.parallelism.pp > 1))
-    return [Line("activations", flying * kept), received, *max(layer, loss, key=_total)]
+    p = execution.parallelism
+    sent = stream * flying / (p.tp if p.sequence_parallel else 1) * (not part.head)
+    return [Line("activations", flying * kept), Line("outputs sent on", sent), *max(layer, loss, key=_total)]
 
 
 def _forward(

@@ -41,12 +41,13 @@ def slices(architecture: Architecture, pp: int, vpp: int = 1, balanced: bool = F
     virtual stage has as many layers as any other, or one less. InputError where there are fewer layers than stages.
     """
     layers = architecture.pattern or (architecture.layer,) * architecture.layers
-    if pp * vpp > len(layers):
+    balanced = balanced and vpp == 1
+    if pp * vpp > len(layers) + 4 * balanced:  # embedding, norm, head and loss are blocks of their own
         raise InputError(
             f"{architecture.name} has {len(layers)} layers, pp = {pp} with vpp = {vpp} needs {pp * vpp};"
             f" the nearest legal choice is pp = {max(1, len(layers) // vpp)}"
         )
-    owners = _balanced(architecture, layers, pp) if balanced and vpp == 1 else _even(len(layers), pp, vpp)
+    owners = _balanced(architecture, layers, pp) if balanced else _even(len(layers), pp, vpp)
     held: list[list[Layer]] = [[] for _ in range(pp)]
     for layer, owner in zip(layers, owners, strict=True):
         held[owner].append(layer)
@@ -93,9 +94,8 @@ def _balanced(architecture: Architecture, layers: tuple[Layer, ...], pp: int) ->
     head = float(architecture.hidden * architecture.vocabulary)
     share = (sum(weights) + head) / pp
     owners, owner = [], 0
-    for index, total in enumerate(accumulate(weights)):
+    for total in accumulate(weights):
         owners.append(owner)
-        left, ranks_left = len(weights) - index - 1, pp - 1 - owner
-        if ranks_left and (total > share * (owner + 1) or left <= ranks_left):
+        if owner < pp - 1 and total > share * (owner + 1):
             owner += 1
     return owners

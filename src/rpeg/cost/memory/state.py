@@ -109,6 +109,14 @@ def gradient_line(held: Holding, execution: Execution) -> Line:
     )
 
 
+def bucket_line(held: Holding, execution: Execution) -> Line:
+    """Gradients whole in the weights' dtype, waiting for their reduction, where they accumulate in another one."""
+    p, precision = execution.parallelism, execution.precision
+    apart = precision.gradients != precision.weights and execution.lora_rank is None
+    waiting = p.zero < 2 and p.dp * p.cp > 1 and apart
+    return Line("gradient buckets", held.parameters * BYTES_OF[precision.weights] * waiting)
+
+
 def optimizer_lines(held: Holding, execution: Execution, *, stepped: bool = True) -> list[Line]:
     """Master weights and moments; none on the device where they are offloaded."""
     precision = execution.precision

@@ -1,10 +1,15 @@
-"""Seconds of collectives: hierarchical, a start-up time and a time per byte a level, the slowest level binds."""
+"""Seconds of collectives: hierarchical, the slowest level binds.
+
+Within a node they are measured where the device kind has a table (`measured`), else a start-up time and a time per
+byte; beyond it always the latter. Levels work at the same time.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from rpeg.cost.machine import Machine
+from rpeg.cost.network.measured import measured_seconds
 from rpeg.cost.network.routes import Collective, Leg, legs
 from rpeg.cost.tree import Cost
 
@@ -29,7 +34,7 @@ def collective_seconds(
     """
     if ranks < 2 or size_bytes <= 0:
         return 0.0
-    return _seconds(legs(kind, ranks, machine.fabric, stride), size_bytes, machine, sharing)
+    return _seconds(kind, legs(kind, ranks, machine.fabric, stride), size_bytes, ranks, machine, sharing)
 
 
 def collective(
@@ -46,14 +51,15 @@ def collective(
     if ranks < 2 or size_bytes <= 0:
         return Cost(name, 0.0, bound="network")
     route = legs(kind, ranks, machine.fabric, stride)
-    leaves = tuple(_leaf(leg, size_bytes, machine, sharing) for leg in route)
-    seconds = _seconds(route, size_bytes, machine, sharing)
+    seconds = _seconds(kind, route, size_bytes, ranks, machine, sharing)
+    leaves = tuple(_leaf(leg, size_bytes, machine, sharing, seconds) for leg in route)
     return Cost(name, seconds, 0.0, sum(leaf.bytes for leaf in leaves), "network", children=leaves)
 
 
-def _leaf(leg: Leg, size_bytes: float, machine: Machine, sharing: float) -> Cost:
+def _leaf(leg: Leg, size_bytes: float, machine: Machine, sharing: float, whole: float) -> Cost:
+    """A level's bytes, and how long its link is busy with them."""
     sent = leg.share * size_bytes
-    return Cost(leg.link.level, sent * sharing / _rate(leg, machine), 0.0, sent, "network")
+    return Cost(leg.link.level, min(whole, sent * sharing / _rate(leg, machine)), 0.0, sent, "network")
 
 
 def moved_bytes(
@@ -72,7 +78,7 @@ def exchange_seconds(
     stride: int = 1,
     imbalance: float = 1.0,
     nodes_per_token: float | None = None,
-    copies: int = 1,
+    copies: float = 1,
     sharing: float = 1,
 ) -> float:
     """Seconds of the all-to-all that takes tokens to their experts, or back.
@@ -88,7 +94,7 @@ def exchange_seconds(
     if nodes_per_token is not None and copies > nodes_per_token:
         once = nodes_per_token / copies
         route = tuple(leg if leg.inner else replace(leg, share=leg.share * once) for leg in route)
-    return _seconds(route, size_bytes * max(imbalance, 1.0), machine, sharing)
+    return _seconds("all_to_all", route, size_bytes * max(imbalance, 1.0), ranks, machine, sharing)
 
 
 def _rate(leg: Leg, machine: Machine) -> float:
@@ -97,8 +103,26 @@ def _rate(leg: Leg, machine: Machine) -> float:
     return leg.link.bandwidth_bytes_per_second * share
 
 
-def _seconds(route: tuple[Leg, ...], size_bytes: float, machine: Machine, sharing: float) -> float:
-    """The best of NCCL's protocols and algorithms; levels work at the same time, the slowest gives the bandwidth."""
+def _seconds(
+    kind: Collective, route: tuple[Leg, ...], size_bytes: float, ranks: int, machine: Machine, sharing: float
+) -> float:
+    first = route[0]
+    inside = None
+    if first.inner:
+        share = first.members / ranks if kind == "all_to_all" else 1.0
+        bandwidth = first.link.bandwidth_bytes_per_second / sharing
+        inside = measured_seconds(
+            kind, size_bytes * share, first.members, machine.kind, bandwidth, machine.stack.name
+        )
+    if inside is None:
+        return _modelled(route, size_bytes, machine, sharing)
+    if len(route) == 1:
+        return inside
+    return max(inside, _modelled(route[1:], size_bytes, machine, sharing))
+
+
+def _modelled(route: tuple[Leg, ...], size_bytes: float, machine: Machine, sharing: float) -> float:
+    """The best of NCCL's protocols and algorithms."""
     ring = tree = moving = 0.0
     for leg in route:
         latency = leg.link.latency_seconds

@@ -18,6 +18,8 @@ class MemoryTraits:
     selective: what selective recomputation drops: the attention's matrices, or all but every other matrix product.
     logit_copies: dtypes of the copies of the logits that live at once at the loss; scores: without a gradient.
     chunk_tokens: tokens whose logits live at once where they are chunked.
+    gradient_buckets: gradients wait for their reduction whole, in the dtype of the weights, beside the accumulated
+    ones (buckets of PyTorch's DistributedDataParallel).
     balanced_stages: pipeline ranks have equal work, head included, not equal numbers of layers.
     optimizer_bytes: temporaries of the optimizer step for each parameter that a device updates.
     gradients_stay: gradient buffers live from start to end, not only in the update.
@@ -32,6 +34,7 @@ class MemoryTraits:
     logit_copies: tuple[str, ...] = ("bfloat16", "float32", "float32", "float32")
     score_copies: tuple[str, ...] = ("bfloat16", "float32", "float32")
     chunk_tokens: int = 1024
+    gradient_buckets: bool = False
     balanced_stages: bool = False
     optimizer_bytes: float = 0.0
     gradients_stay: bool = False

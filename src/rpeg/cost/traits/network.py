@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class NetworkTraits:
     """Links as a stack uses them.
 
-    efficiency: share of the bandwidth within a node that large collectives reach.
+    efficiency: share of the bandwidth within a node that large collectives reach, where none were measured.
     fabric_efficiency: the same of links between nodes.
     base_seconds: of any collective, before its first byte moves: its kernel's launch and hand-shake.
     host_efficiency: share of the host link that copies from pinned memory reach.
@@ -19,7 +19,7 @@ class NetworkTraits:
     recapture_seconds: an engine that was torn down captures its graphs again.
     """
 
-    efficiency: float = 0.8
+    efficiency: float = 0.72
     fabric_efficiency: float = 0.9
     base_seconds: float = 6.6e-6
     host_efficiency: float = 0.85
