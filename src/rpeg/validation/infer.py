@@ -15,12 +15,14 @@ from rpeg.architecture import Architecture
 from rpeg.cluster import DeviceKind
 from rpeg.cost import Execution, Machine, Precision, stack
 from rpeg.cost.generating import Policy, generate_stage, serve
-from rpeg.plan import Parallelism
 from rpeg.validation.naming import architecture_of, fabric_of, kind_of, serving_stack_of
 from rpeg.validation.outcome import Outcome
 from rpeg.validation.serving_labels import degrees
 
 Record = Mapping[str, Any]
+
+# Published serving runs leave the engine all of the card but what it needs to start.
+_TUNED_MEMORY_SHARE = 0.96
 
 _DTYPES = {
     "fp32": "float32",
@@ -53,7 +55,13 @@ def predict(record: Record) -> Outcome:
 def _loop(record: Record, architecture: Architecture, execution: Execution, machine: Machine) -> Outcome:
     """Time per output token of one replica with all its requests."""
     served = serve(
-        architecture, int(record["concurrency"]), int(record["isl"]), int(record["osl"]), execution, machine
+        architecture,
+        _requests(record),
+        int(record["isl"]),
+        int(record["osl"]),
+        execution,
+        machine,
+        Policy(memory_share=_TUNED_MEMORY_SHARE),
     )
     measured = record["measured"].get("tpot_ms")
     return replace(
@@ -63,6 +71,12 @@ def _loop(record: Record, architecture: Architecture, execution: Execution, mach
         cost=served.cost,
         reason="" if measured is not None else "no time per output token",
     )
+
+
+def _requests(record: Record) -> int:
+    """Requests in flight at one replica: all of them, or `batch` for each attention group where that is fewer."""
+    groups, concurrency = int(record.get("attention_dp") or 1), int(record["concurrency"])
+    return int(record["batch"]) * groups if "batch" in record else concurrency
 
 
 def _static(record: Record, architecture: Architecture, execution: Execution, machine: Machine) -> Outcome:
@@ -75,7 +89,7 @@ def _static(record: Record, architecture: Architecture, execution: Execution, ma
         np.full(batch, response),
         execution,
         machine,
-        policy=Policy(max_rows=max(batch, 1)),
+        policy=Policy(max_rows=max(batch, 1), memory_share=_TUNED_MEMORY_SHARE),
     )
     measured = _seconds(record["measured"], batch * response)
     return replace(

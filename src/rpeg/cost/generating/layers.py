@@ -42,8 +42,8 @@ class Rank:
     imbalance: float
     small_seconds: float
 
-    def parts(self, layer: Layer, load: Load) -> Iterator[Part]:
-        """Kernels of one layer for a load that is this rank's own."""
+    def parts(self, layer: Layer, load: Load, pooled: Amount) -> Iterator[Part]:
+        """Kernels of one layer for a load that is this rank's own; pooled: tokens of all ranks that share experts."""
         if layer.mixer == "latent":
             yield from self._latent(load)
         elif layer.mixer == "recurrent":
@@ -53,7 +53,7 @@ class Rank:
         if layer.feed_forward == "dense":
             yield from self._ffn("feed-forward", load.tokens, self.architecture.ffn // self.layout.tp)
         elif layer.feed_forward == "moe":
-            yield from self._experts(load)
+            yield from self._experts(load.tokens, pooled)
 
     def head(self, outputs: Amount) -> Iterator[Part]:
         """The lm head and the choice of a token: float32 logits, written, normalised, read."""
@@ -158,15 +158,13 @@ class Rank:
         yield Part(name, self._product(tokens, a.hidden, ffn))
         yield self._passes(tokens, 3 * a.hidden + (inner + 1) * ffn, 2)
 
-    def _experts(self, load: Load) -> Iterator[Part]:
+    def _experts(self, tokens: Amount, pooled: Amount) -> Iterator[Part]:
         a, lay, p = self.architecture, self.layout, self.precision
         e = a.experts
         assert e is not None
         width = e.latent or a.hidden
-        tokens = load.tokens
         yield Part("router", self.kernels.gemm(tokens, e.count, a.hidden, "bfloat16"))
-        # Ranks of one tensor-parallel group see the same tokens; those of attention_dp groups are pooled.
-        routed = tokens * lay.attention_dp * e.active / lay.ep * self.imbalance
+        routed = pooled * (e.active / lay.ep * self.imbalance)
         groups, ffn = e.count // lay.ep, e.ffn // lay.expert_tp
         inner = 2 if e.gated else 1
         yield Part("experts", self._grouped(routed, groups, inner * ffn, width, p))
