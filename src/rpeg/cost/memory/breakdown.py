@@ -8,7 +8,7 @@ from typing import Literal
 
 from rpeg.units import GIB
 
-Pool = Literal["tensor", "unused", "process"]
+Pool = Literal["state", "block", "working", "unused", "process"]
 Phase = Literal["load", "generate", "score", "update", "optimizer", "transfer", "wake-up", "checkpoint"]
 PHASES: tuple[Phase, ...] = (
     "load",
@@ -26,13 +26,14 @@ PHASES: tuple[Phase, ...] = (
 class Line:
     """Something that a device holds.
 
-    pool: `tensor`, what the allocator has given out; `unused`, what it keeps beyond that; `process`, what the driver
-    and the communication library hold outside of it.
+    pool: `state`, tensors that live for long; `block`, few large ones that come and go; `working`, many of all sizes
+    that do; `unused`, what the allocator keeps beyond these; `process`, what the driver and the communication library
+    hold outside of it.
     """
 
     name: str
     bytes: float
-    pool: Pool = "tensor"
+    pool: Pool = "working"
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,12 @@ class Breakdown:
     @property
     def allocated_bytes(self) -> float:
         """Tensors: what `torch.cuda.max_memory_allocated` reports."""
-        return self.pool_bytes("tensor")
+        return self.device_bytes - self.pool_bytes("unused", "process")
 
     @property
     def reserved_bytes(self) -> float:
         """Tensors and the allocator's unused blocks: what `torch.cuda.max_memory_reserved` reports."""
-        return self.pool_bytes("tensor", "unused")
+        return self.device_bytes - self.pool_bytes("process")
 
     @property
     def device_bytes(self) -> float:
@@ -64,7 +65,7 @@ class Breakdown:
     @property
     def needed_bytes(self) -> float:
         """What cannot be given up: the allocator returns unused blocks before it fails."""
-        return self.pool_bytes("tensor", "process")
+        return self.device_bytes - self.pool_bytes("unused")
 
     @property
     def largest(self) -> Line:

@@ -12,12 +12,12 @@ from rpeg.cost.memory.microbatch import Microbatch
 from rpeg.cost.memory.stages import Slice, kept_microbatches
 from rpeg.cost.memory.state import (
     Holding,
-    bucket_line,
     gradient_line,
     holding,
     optimizer_lines,
     parameter_line,
     updated_parameters,
+    waiting_lines,
 )
 from rpeg.cost.precision import BYTES_OF
 from rpeg.cost.stack import Stack
@@ -33,8 +33,8 @@ def train_phases(
     weights, gradients = parameter_line(held, execution), gradient_line(held, execution)
     optimizer = optimizer_lines(held, execution)
     between = [weights, *optimizer, *([gradients] if stack.memory.gradients_stay else [])]
-    buckets = [bucket_line(held, execution)] if stack.memory.gradient_buckets else []
-    update = [weights, gradients, *buckets, *optimizer]
+    waiting = waiting_lines(held, execution, stack.memory, batch.count)
+    update = [weights, gradients, *waiting, *optimizer]
     temporaries = updated_parameters(held, execution) * stack.memory.optimizer_bytes
     moved = moved_line(architecture, execution)
     working = _update(architecture, part, batch, execution, stack, held, heads)
