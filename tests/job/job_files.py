@@ -64,6 +64,14 @@ def write_job(directory: Path, changes: dict[str, Any] | None = None) -> Path:
 def write_model(directory: Path, context: int = 32) -> Path:
     """A directory with the config of a model, without weights."""
     directory.mkdir()
-    config = {"model_type": "llama", "max_position_embeddings": context}
+    config = {
+        "model_type": "llama",
+        "vocab_size": 300,
+        "hidden_size": 48,
+        "intermediate_size": 80,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 6,
+        "max_position_embeddings": context,
+    }
     (directory / "config.json").write_text(json.dumps(config))
     return directory

@@ -295,6 +295,21 @@ def test_context_that_is_no_count(context: object, tmp_path: Path) -> None:
     assert "says max_position_embeddings: " in refusal(path)
 
 
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"model_type": "lama"}, "model_type 'lama' of"),
+        ({"num_local_experts": 8}, "num_local_experts = 8, which is not known for model_type 'llama'"),
+        ({"hidden_size": None}, "hidden_size"),
+    ],
+)
+def test_a_model_that_cannot_be_described(change: dict[str, object], says: str, tmp_path: Path) -> None:
+    path = write_job(tmp_path)
+    file = tmp_path / "model" / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
+    assert says in refusal(path)
+
+
 def test_no_such_file(tmp_path: Path) -> None:
     assert "there is no such file" in refusal(tmp_path / "absent.yaml")
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from rpeg.cost.precision import MIXED, Precision
+from rpeg.cost.precision import FLOAT32, MIXED, PURE_BF16, Precision
 from rpeg.cost.stack import stack
 from rpeg.errors import InputError
 from rpeg.validation import naming
+from rpeg.validation.links import network_rate
+
+SHARDED = replace(MIXED, weights="float32", master=False)
+FP16 = Precision("float16", "float16", "float16", activations="float16")
 
 
 @pytest.mark.parametrize(
@@ -96,7 +101,7 @@ def test_serving_stacks(engine: str, name: str) -> None:
     ],
 )
 def test_rates_in_words(words: str, gigabits_per_device: float | None) -> None:
-    rate = naming.network_rate(words, devices_per_node=8)
+    rate = network_rate(words, devices_per_node=8)
     assert rate == (None if gigabits_per_device is None else pytest.approx(gigabits_per_device * 1e9 / 8))
 
 
@@ -105,6 +110,27 @@ def test_fabrics() -> None:
     assert fabric.devices_per_node == 4
     assert [hop.link.bandwidth_bytes_per_second for hop in fabric.hops(16)] == [4.5e11, 2.5e10]
     assert [hop.fanout for hop in fabric.hops(16)] == [4, 4]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "words", "network"),
+    [
+        ("H100-80GB", "", 5e10),
+        ("H100-80GB", "EFA/AWS cluster", 5e10),
+        ("A100-40GB", "", 2.5e10),
+        ("A100-40GB", "EFA", 6.25e9),
+        ("H100-96GB-HBM2e-500W", "", 5e10),
+        ("L40S-48GB", "", 6.25e9),
+    ],
+)
+def test_typical_networks(gpu: str, words: str, network: float) -> None:
+    fabric = naming.fabric_of({"gpu": gpu, "interconnect": words})
+    assert fabric.hops(2, stride=fabric.devices_per_node)[0].link.bandwidth_bytes_per_second == network
+
+
+def test_a_kind_keeps_its_own_nvlink() -> None:
+    fabric = naming.fabric_of({"gpu": "A100-80GB PCIe"})
+    assert fabric.levels[0][0].bandwidth_bytes_per_second < 3.5e11
 
 
 def test_an_nvlink_domain_joins_its_nodes() -> None:
@@ -119,17 +145,20 @@ def test_an_nvlink_domain_joins_its_nodes() -> None:
         (None, "", MIXED),
         ("bf16", "Megatron-Core", MIXED),
         ("BF16", "", MIXED),
-        ("bf16-amp(fp32 master)", "", MIXED),
-        ("bf16 + fp32 grad accumulation (ACCUMULATE_GRAD_IN_FP32=True)", "", MIXED),
-        ("bf16-pure", "", Precision(gradients="bfloat16", master=False, moments="bfloat16")),
-        ("bf16-true", "", Precision(gradients="bfloat16", master=False, moments="bfloat16")),
-        ("bf16 (fp32 grad acc BF16-optimizer)", "", Precision(master=False, moments="bfloat16")),
-        ("fp8-tensorwise (fp8 all-gather)", "", Precision(compute="float8")),
-        ("MXFP8", "", Precision(compute="float8")),
-        ("NVFP4", "", Precision(compute="float4")),
-        ("fp16", "Megatron-LM", Precision("float16", "float16", activations="float16")),
-        ("fp16", "Megatron-DeepSpeed", Precision("float16", "float16", "float16", activations="float16")),
-        ("fp32", "", Precision("float32", "float32", master=False, activations="float32")),
+        ("bf16 + fp32 grad accumulation (ACCUMULATE_GRAD_IN_FP32=True)", "nanotron", MIXED),
+        ("bf16 (fp32 grad acc BF16-optimizer)", "Megatron-DeepSpeed", MIXED),
+        ("bf16", "InternEvo", replace(MIXED, gradients="bfloat16")),
+        ("bf16-amp(fp32 master)", "torchtitan FSDP2", SHARDED),
+        ("bf16-amp(fp32 master)", "", SHARDED),
+        ("bf16", "NeMo AutoModel (PyTorch FSDP2 + TE/DeepEP)", SHARDED),
+        ("bf16-pure", "Composer/PyTorch FSDP1", PURE_BF16),
+        ("bf16-true", "LitGPT", PURE_BF16),
+        ("fp8-tensorwise (fp8 all-gather)", "torchtitan FSDP2", replace(SHARDED, compute="float8")),
+        ("MXFP8", "Megatron-Core", replace(MIXED, compute="float8")),
+        ("NVFP4", "Megatron-Core", replace(MIXED, compute="float4")),
+        ("fp16", "Megatron-LM", FP16),
+        ("fp16", "Megatron-DeepSpeed", FP16),
+        ("fp32", "", replace(FLOAT32, cache="bfloat16")),
     ],
 )
 def test_dtypes(text: str | None, framework: str, precision: Precision) -> None:

@@ -1,8 +1,10 @@
 """Shapes of models: `Architecture`, read from a Hugging Face `config.json`."""
 
-from rpeg.architecture.huggingface import FAMILIES, from_config, read, to_config
+from rpeg.architecture.families import FAMILIES
+from rpeg.architecture.huggingface import config_notes, from_config, read, read_notes
 from rpeg.architecture.layers import Experts, FeedForward, Latent, Layer, Mixer, Recurrent
 from rpeg.architecture.model import LAYER_PARTS, Architecture, Head
+from rpeg.architecture.writing import to_config
 
 __all__ = [
     "FAMILIES",
@@ -15,7 +17,9 @@ __all__ = [
     "Layer",
     "Mixer",
     "Recurrent",
+    "config_notes",
     "from_config",
     "read",
+    "read_notes",
     "to_config",
 ]

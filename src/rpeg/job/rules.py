@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import rpeg
+from rpeg.architecture import from_config
 from rpeg.errors import InputError, nearest
 from rpeg.ir import Graph, Scope
 from rpeg.job.functions import PREFIX, check_function
@@ -35,7 +36,7 @@ def verifiers() -> tuple[str, ...]:
 
 
 def models_exist(job: Job) -> Iterator[Problem]:
-    """Every model that is given can be found, and its config read if it is on this machine."""
+    """Every model that is given can be found and, if it is on this machine, is one that is known."""
     for role in ROLES:
         choice = getattr(job.models, role)
         if choice is None:
@@ -44,6 +45,7 @@ def models_exist(job: Job) -> Iterator[Problem]:
             source = resolve_model(choice.path)
             if source.directory is not None:
                 source.context()
+                from_config(source.config(), source.label)
         except InputError as error:
             yield Problem(("models", role, "path"), sentence(error))
 

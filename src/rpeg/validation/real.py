@@ -76,7 +76,9 @@ def predict(record: Record) -> Outcome:
     """The outcome of one row; what it describes and cannot be expressed is named in the outcome's reason."""
     setting = record.get("setting") or {}
     measured = _measured(record)
-    outcome = Outcome(str(record.get("id", "")), str(record.get("source", "")), "real", _words(setting), measured)
+    outcome = Outcome(
+        str(record.get("id", "")), str(record.get("source", "")), "real", _words(setting), measured
+    )
     if measured is None:
         return replace(outcome, reason=_no_time(record))
     try:
@@ -94,7 +96,9 @@ def described(record: Record) -> Iteration:
         known = plan.get("kind") or "neither layouts nor micro-batches are published"
         raise InputError(f"the plan of {setting.get('system', 'the system')} is unknown: {known}")
     if plan.get("param_realloc"):
-        raise InputError("calls on different meshes: lengths of the prompts are not given (only their maximum)")
+        raise InputError(
+            "calls on different meshes: lengths of the prompts are not given (only their maximum)"
+        )
     return Iteration(
         models={role: int(_given(setting, f"{role}_b")) for role in ("actor", "ref", "critic", "reward")},
         layouts={call: _layout(calls[call], plan) for call in _CALLS},
@@ -113,19 +117,23 @@ def described(record: Record) -> Iteration:
 def iteration(it: Iteration) -> Cost:
     """The calls of an iteration one after another on all devices."""
     parts = [_generation(it)]
-    for call, role, head in (("rew_inf", "reward", "reward"), ("ref_inf", "ref", "lm"), ("critic_inf", "critic", "value")):
+    for call, role, head in (
+        ("rew_inf", "reward", "reward"),
+        ("ref_inf", "ref", "lm"),
+        ("critic_inf", "critic", "value"),
+    ):
         parts.append(_inference(it, call, role, head))
     parts += [_training(it, "actor_train", "actor", "lm"), _training(it, "critic_train", "critic", "value")]
     return sequence("iteration", parts)
 
 
 def _generation(it: Iteration) -> Cost:
-    execution = Execution(
-        replace(it.layouts["actor_gen"], sequence_parallel=False), _HALF, graphs=it.graphs
-    )
+    execution = Execution(replace(it.layouts["actor_gen"], sequence_parallel=False), _HALF, graphs=it.graphs)
     lengths = np.full(it.samples, it.prompt), np.full(it.samples, it.response)
     policy = Policy("static", max_rows=it.samples, share_prefixes=False)
-    run = generate_stage(it.architecture("actor"), *lengths, execution, it.machine(_GENERATING), policy=policy)
+    run = generate_stage(
+        it.architecture("actor"), *lengths, execution, it.machine(_GENERATING), policy=policy
+    )
     return replace(run.cost, name="generate (actor)")
 
 

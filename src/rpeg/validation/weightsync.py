@@ -29,7 +29,9 @@ def predict(record: Record) -> Outcome:
     flat = flattened(record)
     measured, model = _measured(record), str(flat.get("model", ""))
     setting = f"{model}, {flat.get('gpu', 'unnamed device')}: {_words(flat)}"
-    outcome = Outcome(str(record.get("id", "")), str(record.get("source", "")), "weightsync", setting, measured)
+    outcome = Outcome(
+        str(record.get("id", "")), str(record.get("source", "")), "weightsync", setting, measured
+    )
     try:
         cost = _cost(flat)
     except InputError as error:
@@ -58,7 +60,9 @@ def _cost(flat: Record) -> Any:
     kind = kind_of(str(flat.get("gpu", "")))
     trainers, servers, tp, strategy = _placement(flat)
     architecture = architecture_of({"name": _model(str(flat.get("model", "")))})
-    machine = Machine(kind, fabric_of({**flat, "n_gpus": trainers + servers}), stack(_engine(flat), kind.name))
+    machine = Machine(
+        kind, fabric_of({**flat, "n_gpus": trainers + servers}), stack(_engine(flat), kind.name)
+    )
     dtype = "float8" if "fp8" in f"{flat.get('weight_precision')} {flat.get('model')}".lower() else "bfloat16"
     first = 0 if strategy == "staged" else trainers
     plan = transfer(
@@ -90,7 +94,9 @@ def _placement(flat: Record) -> tuple[int, int, int, Strategy]:
 
 
 def _engine(flat: Record) -> str:
-    return serving_stack_of(str(flat.get("rollout_engine") or flat.get("mechanism") or flat.get("framework") or ""))
+    return serving_stack_of(
+        str(flat.get("rollout_engine") or flat.get("mechanism") or flat.get("framework") or "")
+    )
 
 
 def _model(name: str) -> str:

@@ -93,7 +93,8 @@ def _resample(values: Floats, axis: int, old: Floats, new: Floats) -> Floats:
     shape = [1] * values.ndim
     shape[axis] = len(new)
     weight = weight.reshape(shape)
-    return values.take(index, axis) * (1 - weight) + values.take(upper, axis) * weight
+    out: Floats = values.take(index, axis) * (1 - weight) + values.take(upper, axis) * weight
+    return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,39 +110,45 @@ class Surface:
 
     def at(self, *where: Any) -> Any:
         """Seconds, linear in logarithms between points; outside the grid its edge. Numbers or arrays."""
-        if all(isinstance(x, float | int) for x in where):
-            return math.exp(self._at_numbers(where))
-        coordinates = np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in where))
-        return np.exp(self._at_arrays(coordinates))
-
-    def _at_numbers(self, where: tuple[Any, ...]) -> float:
-        values = self.logs
+        values: Any = self.logs
+        lows: list[Any] = []
+        shares: list[Floats] = []
         for x, start, step in zip(where, self.starts, self.steps, strict=True):
-            last = values.shape[0] - 1
-            place = min(max((math.log(max(x, 1e-300)) - start) / step, 0.0), float(last))
-            low = min(int(place), max(0, last - 1))
-            share = place - low
-            values = values[low] if share == 0.0 else values[low] * (1 - share) + values[low + 1] * share
-        return float(values)
+            axis = len(lows)
+            last = values.shape[axis] - 1
+            if isinstance(x, float | int):
+                place = min(max((math.log(max(x, 1e-300)) - start) / step, 0.0), float(last))
+                low = min(int(place), max(0, last - 1))
+                values = _between(values, axis, low, place - low)
+            else:
+                places = np.clip((np.log(np.maximum(x, 1e-300)) - start) / step, 0.0, last)
+                index = np.minimum(places.astype(np.int64), max(0, last - 1))
+                lows.append(index)
+                shares.append(places - index)
+        return np.exp(_blend(values, lows, shares)) if lows else math.exp(values)
 
-    def _at_arrays(self, where: tuple[Floats, ...] | list[Floats]) -> Floats:
-        lows, shares = [], []
-        for x, start, step, size in zip(where, self.starts, self.steps, self.logs.shape, strict=True):
-            place = np.clip((np.log(np.maximum(x, 1e-300)) - start) / step, 0.0, size - 1)
-            low = np.minimum(place.astype(np.int64), max(0, size - 2))
-            lows.append(low)
-            shares.append(place - low)
-        total = np.zeros(where[0].shape)
-        for corner in itertools.product((0, 1), repeat=len(lows)):
-            weight = np.ones(where[0].shape)
-            for side, share in zip(corner, shares, strict=True):
-                weight = weight * (share if side else 1 - share)
-            index = tuple(
-                np.minimum(low + side, size - 1)
-                for low, side, size in zip(lows, corner, self.logs.shape, strict=True)
-            )
-            total += weight * self.logs[index]
-        return total
+
+def _between(values: Floats, axis: int, low: int, share: float) -> Any:
+    """The slice at low + share along an axis."""
+    before: tuple[Any, ...] = (slice(None),) * axis
+    first = values[(*before, low)]
+    return first if share == 0.0 else first * (1 - share) + values[(*before, low + 1)] * share
+
+
+def _blend(values: Floats, lows: list[Any], shares: list[Floats]) -> Floats:
+    """Multilinear interpolation between the corners of the cells that start at `lows`."""
+    total: Any = 0.0
+    for corner in itertools.product((0, 1), repeat=len(lows)):
+        weight: Any = 1.0
+        for side, share in zip(corner, shares, strict=True):
+            weight = weight * (share if side else 1 - share)
+        index = tuple(
+            np.minimum(low + side, size - 1)
+            for low, side, size in zip(lows, corner, values.shape, strict=True)
+        )
+        total = total + weight * values[index]
+    out: Floats = total
+    return out
 
 
 def surface(

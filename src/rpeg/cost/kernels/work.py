@@ -20,10 +20,18 @@ Work = tuple[Amount, Amount]
 _RESULT_BYTES = 2.0  # 16-bit results, also of products in 8 and 4 bits
 ATTENTION_DTYPE = "bfloat16"  # scores and values are computed so whatever the cache holds
 
+# DeepSeek-V3's latent attention, the only geometry with measured kernels (arXiv:2412.19437, §4.2).
+MLA_RANK, MLA_ROPE, MLA_NOPE, MLA_VALUE = 512, 64, 128, 128
+
+
+def stored(dtype: str) -> str:
+    """The dtype in which operands lie: float8-block is float8 with a scale for every block."""
+    return dtype.removesuffix("-block")
+
 
 def gemm_work(m: Amount, n: Amount, k: Amount, dtype: str) -> Work:
     """(m, k) × (k, n)."""
-    size = BYTES_OF[dtype]
+    size = BYTES_OF[stored(dtype)]
     result = max(_RESULT_BYTES, size) if size >= 2 else _RESULT_BYTES
     return 2.0 * m * n * k, size * (m * k + n * k) + result * m * n
 
@@ -60,14 +68,14 @@ def latent_decode_work(
 
 
 def experts_work(
-    rows: Amount, experts: Amount, hidden: int, inner: Amount, dtype: str, touched: Amount | None = None
+    rows: Amount, experts: Amount, hidden: Amount, inner: Amount, dtype: str, touched: Amount | None = None
 ) -> Work:
     """Gated feed-forward of `rows` routed tokens over `experts` of this device: gate, up and down.
 
     touched: experts that get any row, hence have their weights read; by default of rows drawn evenly.
     """
     read = experts_touched(rows, experts) if touched is None else touched
-    size, weights = BYTES_OF[dtype], 3.0 * hidden * inner
+    size, weights = BYTES_OF[stored(dtype)], 3.0 * hidden * inner
     return 2.0 * rows * weights, size * read * weights + _RESULT_BYTES * rows * (2 * hidden + 3 * inner)
 
 

@@ -72,7 +72,7 @@ def exchange_seconds(
     stride: int = 1,
     imbalance: float = 1.0,
     nodes_per_token: float | None = None,
-    copies: int = 1,
+    copies: float = 1,
     sharing: float = 1,
 ) -> float:
     """Seconds of the all-to-all that takes tokens to their experts, or back.

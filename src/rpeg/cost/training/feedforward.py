@@ -42,7 +42,6 @@ def _routed(setting: Setting) -> list[Part]:
     mine = setting.tokens / layout.tp
     copies = mine * experts.active
     width = experts.latent or a.hidden
-    wire = copies * width * setting.activation_bytes
     parts = [linear(setting, "router", mine, experts.count, a.hidden, setting.wide)]
     if experts.latent:
         parts += [
@@ -52,27 +51,40 @@ def _routed(setting: Setting) -> list[Part]:
     # Rows are gathered in the experts' order and scattered back: read and write of each copy, twice.
     parts.append(passes(setting, "permutation", copies * width, 4.0, 5.0))
     if layout.ep > 1:
-        parts.append(_exchanged(setting, wire, experts.active))
+        parts.append(_exchanged(setting, mine * width * setting.activation_bytes, experts.active))
     parts += _experts(setting, copies * setting.execution.imbalance, width)
     if experts.shared_ffn:
         parts += _dense(setting, "shared ", experts.shared_ffn, experts.gated)
     return parts
 
 
-def _exchanged(setting: Setting, wire: float, copies: int) -> Part:
-    """Tokens go to their experts and back. wire: bytes of all copies of this rank's tokens.
+def _exchanged(setting: Setting, copy_bytes: float, copies: int) -> Part:
+    """Tokens go to their experts and back. copy_bytes: of one copy of each of this rank's tokens.
 
-    Of the copies that have their experts on one node only one crosses the network (DeepEP): of k copies over n nodes
-    n (1 − (1 − 1/n)^k) do, where experts are chosen evenly.
+    A token goes once to each rank that has experts of it, and crosses the network once for each node that has
+    (DeepEP): of k copies over n places n (1 − (1 − 1/n)^k) differ, where experts are chosen evenly.
     """
     ep, machine = setting.execution.parallelism.ep, setting.machine
     nodes = ep / min(ep, machine.fabric.devices_per_node)
-    crossing = nodes * (1.0 - (1.0 - 1.0 / nodes) ** copies)
+    if setting.traits.deduplicated_dispatch:
+        sent, crossing = _places(ep, copies), _places(nodes, copies)
+    else:
+        sent, crossing = float(copies), float(copies)
     seconds = exchange_seconds(
-        wire, ep, machine, imbalance=setting.execution.imbalance, nodes_per_token=crossing, copies=copies
+        copy_bytes * sent,
+        ep,
+        machine,
+        imbalance=setting.execution.imbalance,
+        nodes_per_token=crossing,
+        copies=sent,
     )
-    both_ways = Timed(2.0 * seconds * (1.0 - setting.traits.expert_overlap), 0.0, 2.0 * wire)
+    both_ways = Timed(2.0 * seconds * (1.0 - setting.traits.expert_overlap), 0.0, 2.0 * copy_bytes * sent)
     return Part("expert parallel", both_ways, both_ways, "network")
+
+
+def _places(places: float, copies: int) -> float:
+    """Expected number of different places among `copies` choices."""
+    return float(places * (1.0 - (1.0 - 1.0 / places) ** copies))
 
 
 def _experts(setting: Setting, rows: float, width: int) -> list[Part]:

@@ -20,6 +20,7 @@ class TrainingTraits:
     reduction_overlap: share of an update's reduction and gather that may run behind a micro-batch.
     tensor_overlap: share of tensor-parallel collectives that runs behind products.
     expert_overlap: share of expert all-to-all that runs behind products.
+    deduplicated_dispatch: a token goes once to a rank or node that has several of its experts.
     host_seconds_per_update: of the host between two updates: data, logging, launches of the optimizer.
     fused_accumulation: weight gradients are added up by the product itself, not by a pass of their own.
     """
@@ -35,5 +36,6 @@ class TrainingTraits:
     reduction_overlap: float = 0.0
     tensor_overlap: float = 0.0
     expert_overlap: float = 0.0
+    deduplicated_dispatch: bool = False
     host_seconds_per_update: float = 0.0
     fused_accumulation: bool = False
