@@ -77,7 +77,9 @@ def architecture_of(record: Record) -> Architecture:
     if model.get("mla") and architecture.latent is None:
         raise InputError(f"model {architecture.name} has latent attention, its ranks are not given")
     if options.get("moe-latent-size") and not (architecture.experts and architecture.experts.latent):
-        raise InputError(f"model {architecture.name} has recurrent layers or latent experts whose shapes are not given")
+        raise InputError(
+            f"model {architecture.name} has recurrent layers or latent experts whose shapes are not given"
+        )
     return architecture
 
 

@@ -59,13 +59,11 @@ class Breakdown:
 
     @property
     def device_bytes(self) -> float:
-        """With context and communication buffers: what nvidia-smi reports."""
-        return sum(line.bytes for line in self.lines)
+        """With context and communication buffers: what nvidia-smi reports, and what must fit.
 
-    @property
-    def needed_bytes(self) -> float:
-        """What cannot be given up: the allocator returns unused blocks before it fails."""
-        return self.device_bytes - self.pool_bytes("unused")
+        Unused blocks count: what is in them is scattered, and the allocator fails before it has used them up.
+        """
+        return sum(line.bytes for line in self.lines)
 
     @property
     def largest(self) -> Line:
@@ -93,7 +91,7 @@ class Footprint:
     @property
     def peak(self) -> Breakdown:
         """The phase in which the device holds most."""
-        return max(self.phases, key=lambda phase: phase.needed_bytes)
+        return max(self.phases, key=lambda phase: phase.device_bytes)
 
     def phase(self, name: Phase) -> Breakdown | None:
         """A phase by its name, None where it does not occur."""
@@ -107,7 +105,7 @@ class Footprint:
 
     def short_bytes(self, capacity_bytes: float) -> float:
         """Bytes missing on a device of this capacity; 0.0 where every phase fits."""
-        return max(0.0, self.peak.needed_bytes - capacity_bytes)
+        return max(0.0, self.peak.device_bytes - capacity_bytes)
 
     def fits(self, capacity_bytes: float) -> bool:
         """Whether every phase fits into a device of this capacity."""
@@ -119,7 +117,7 @@ class Footprint:
         short = self.short_bytes(capacity_bytes)
         state = f"{gib_text(short)} short of" if short else "fits into"
         return (
-            f"pipeline rank {self.rank} needs {gib_text(peak.needed_bytes)} in '{peak.phase}', mostly for"
+            f"pipeline rank {self.rank} needs {gib_text(peak.device_bytes)} in '{peak.phase}', mostly for"
             f" {peak.largest.name} ({gib_text(peak.largest.bytes)}): {state} {gib_text(capacity_bytes)}"
         )
 

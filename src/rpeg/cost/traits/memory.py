@@ -26,11 +26,12 @@ class MemoryTraits:
     those of frozen weights with them.
     balanced_stages: pipeline ranks have equal work, head included, not equal numbers of layers.
     optimizer_bytes: temporaries of the optimizer step for each parameter that a device updates.
+    graph_bytes: pool of captured CUDA graphs of an inference engine. host_process_bytes: host memory of a worker.
     gradients_stay: gradient buffers live from start to end, not only in the update.
     """
 
     context_bytes: float = 0.5e9
-    group_bytes: float = 0.1e9
+    group_bytes: float = 0.6e9
     workspace_bytes: float = 0.25e9
     unused_share: float = 0.2
     norm_bytes: float = 2.0
@@ -44,4 +45,6 @@ class MemoryTraits:
     accumulates_whole: bool = False
     balanced_stages: bool = False
     optimizer_bytes: float = 0.0
+    graph_bytes: float = 1.0e9
+    host_process_bytes: float = 4.0e9
     gradients_stay: bool = False
