@@ -92,7 +92,7 @@ def _scores(setting: Setting, heads: int, kv_heads: int, head_dim: int, reach: f
     forward = setting.kernels.attention(*shape)
     backward = setting.kernels.attention_backward(*shape)
     part = Part("attention", forward, backward, bound_of(setting, forward, setting.wide), 1.0)
-    return [part, *_ring(setting, part, 2 * kv_heads * head_dim)]
+    return [part, *_ring(setting, part, 2 * kv_heads * head_dim, heads * head_dim)]
 
 
 def _latent_scores(setting: Setting, heads: int, shape: Latent) -> list[Part]:
@@ -101,17 +101,22 @@ def _latent_scores(setting: Setting, heads: int, shape: Latent) -> list[Part]:
     forward = setting.kernels.latent_attention(m * setting.reach, m, heads, nope, rope, value, setting.wide)
     backward = times(forward, BACKWARD_OF_ATTENTION / setting.machine.stack.kernels.attention_backward)
     part = Part("attention", forward, backward, bound_of(setting, forward, setting.wide), 1.0)
-    return [part, *_ring(setting, part, heads * (nope + rope + value))]
+    return [part, *_ring(setting, part, heads * (nope + rope + value), heads * value)]
 
 
-def _ring(setting: Setting, part: Part, width: int) -> list[Part]:
-    """Context-parallel ranks exchange keys and values behind attention, as a ring does; what is longer shows."""
+def _ring(setting: Setting, part: Part, width: int, out_width: int) -> list[Part]:
+    """Context-parallel ranks exchange keys and values behind attention, as a ring does; what is longer shows.
+
+    Results of each step are merged with those before it: read and write in 32 bits, read in 16 (five activations),
+    backward as many for the gradients. width: of keys and values of a token on a rank; out_width: of the result.
+    """
     layout = setting.execution.parallelism
     if layout.cp == 1:
         return []
     size = setting.whole * width * setting.activation_bytes
     ring = exchange(setting, "context parallel", "all_gather", size, layout.cp, layout.tp, 1, 0.0)
-    return [behind(ring, part)]
+    merged = setting.tokens * out_width * (layout.cp - 1)
+    return [behind(ring, part), passes(setting, "context merge", merged, 5.0, 5.0)]
 
 
 def behind(part: Part, work: Part) -> Part:

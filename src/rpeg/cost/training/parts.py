@@ -119,8 +119,12 @@ def linear(
 
 
 def sustained(setting: Setting, timed: Timed, dtype: str) -> Timed:
-    """A product in the middle of a long run: tables hold short bursts, before the power limit lowers the clock."""
-    slower = setting.traits.sustained_products if BYTES_OF[dtype] == 2.0 else 1.0
+    """A product in the middle of a long run: tables hold short bursts, before the power limit lowers the clock.
+
+    Products of fewer bits draw less: half of the excess.
+    """
+    size, excess = BYTES_OF[dtype], setting.traits.sustained_products - 1.0
+    slower = 1.0 + excess * (1.0 if size == 2.0 else 0.5 if size < 2.0 else 0.0)
     return Timed(timed.seconds * slower, timed.flops, timed.bytes, timed.measured)
 
 

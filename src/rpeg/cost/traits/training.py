@@ -24,6 +24,7 @@ class TrainingTraits:
     tensor_overlap: share of tensor-parallel collectives that runs behind products.
     expert_overlap: share of expert all-to-all that runs behind products.
     deduplicated_dispatch: a token goes once to a rank or node that has several of its experts.
+    balanced_stages: pipeline stages are cut by their time, head included, not by equal numbers of layers.
     host_seconds_per_update: of the host between two updates: data, logging, launches of the optimizer.
     fused_accumulation: weight gradients are added up by the product itself, not by a pass of their own.
     """
@@ -43,5 +44,6 @@ class TrainingTraits:
     tensor_overlap: float = 0.0
     expert_overlap: float = 0.0
     deduplicated_dispatch: bool = False
+    balanced_stages: bool = False
     host_seconds_per_update: float = 0.0
     fused_accumulation: bool = False
