@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rpeg.architecture import Architecture
+from rpeg.architecture import Architecture, from_shape, named
 from rpeg.cost.execution import Execution, Recompute
 from rpeg.cost.machine import Machine
 from rpeg.cost.precision import Precision
@@ -73,7 +73,7 @@ def architecture_of(record: Record) -> Architecture:
     options = dict(record.get("options") or {})
     if not model.get("vocab") and model.get("layers"):
         model["vocab"] = _vocabulary(model)
-    architecture = naming.architecture_of(model)
+    architecture = from_shape(model) if model.get("layers") else named(str(model.get("name", "")))
     if model.get("mla") and architecture.latent is None:
         raise InputError(f"model {architecture.name} has latent attention, its ranks are not given")
     if options.get("moe-latent-size") and not (architecture.experts and architecture.experts.latent):
@@ -142,7 +142,9 @@ def precision_of(record: Record, zero: int) -> Precision:
     quantised = str(record.get("quantization") or "").lower()
     task = str(record.get("task") or "").lower()
     if "nf4" in quantised or "qlora" in task:
-        precision = replace(precision, weights="nf4-double" if "dq" in quantised else "nf4")
+        # bitsandbytes' layers return the dtype of their input, and what is not quantised is float32 there
+        weights = "nf4-double" if "dq" in quantised else "nf4"
+        precision = replace(precision, weights=weights, activations="float32")
     return precision
 
 

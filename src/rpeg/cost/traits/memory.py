@@ -32,8 +32,8 @@ class MemoryTraits:
 
     context_bytes: float = 0.5e9
     group_bytes: float = 0.6e9
-    workspace_bytes: float = 0.25e9
-    unused_share: float = 0.2
+    workspace_bytes: float = 0.128e9
+    unused_share: float = 0.15
     norm_bytes: float = 2.0
     fused_activation: bool = False
     selective: Literal["attention", "products"] = "attention"
