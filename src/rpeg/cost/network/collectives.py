@@ -14,7 +14,7 @@ from rpeg.cost.network.routes import Collective, Leg, legs
 from rpeg.cost.tree import Cost
 
 # What NCCL's protocols LL (a flag beside each 4 bytes), LL128 (8 bytes of flags in each 128) and Simple take, as shares
-# of a link's latency, which is LL128's in a ring: NVLink 0.6, 1.9, 3.4 µs a step in a ring and 0.6, 1.25, 4 in a tree; the
+# of a link's latency, which is LL128's in a ring: NVLink 0.6, 1.9, 3.4 µs a step in a ring, 0.6, 1.25, 4 in a tree; the
 # network 2.7, 4, 14 and 5, 8.5, 14. Start-up takes 6.6, 14 and 8.4 µs, of which the first is `base_seconds`. Bandwidth
 # is 0.5 of Simple's (LL; between nodes 45 of the 400 GB/s of a node), 0.92 and 1, of a tree 0.92 of a ring's.
 # (NVIDIA/nccl v2.28, src/graph/tuning.cc: baseLatencies, hwLatencies, llMaxBws, ncclTopoTuneModel.)
