@@ -153,6 +153,6 @@ def _scan(setting: Setting, flops: float, moved: float) -> Part:
     """A chunked scan: small products of a chunk's width, or the traffic of its inputs and results."""
     kind = setting.machine.kind
     memory = setting.kernels.memory(moved)
-    seconds = max(memory.seconds, flops / (0.3 * kind.peak(setting.wide)))
+    seconds = max(memory.seconds, flops / (setting.traits.scan_efficiency * kind.peak(setting.wide)))
     forward = type(memory)(seconds, flops, moved)
     return Part("scan", forward, times(forward, 2.5), "memory")

@@ -16,6 +16,7 @@ class TrainingTraits:
     crossing_host_seconds_per_rank: the same where the group itself crosses nodes.
     sustained_products: time of 16-bit products in a long run over that of short bursts.
     elementwise_factor: traffic of norms, activations and residuals over that of fused kernels.
+    scan_efficiency: share of the peak that the small products of chunked recurrences reach.
     loss_bytes_per_logit: traffic of the loss and its gradient for each logit.
     selective_products: share of a feed-forward's and the output products that selective recomputation repeats.
     sharding_overlap: share of gathers and scatters of sharded weights that may run behind a layer's products.
@@ -36,6 +37,7 @@ class TrainingTraits:
     crossing_host_seconds_per_rank: float = 0.0
     sustained_products: float = 1.0
     elementwise_factor: float = 1.0
+    scan_efficiency: float = 0.02
     loss_bytes_per_logit: float = 30.0
     selective_products: float = 0.0
     sharding_overlap: float = 0.9
