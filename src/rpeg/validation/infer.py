@@ -21,6 +21,8 @@ from rpeg.validation.serving_labels import degrees
 
 Record = Mapping[str, Any]
 
+_BLOCK = {"float8": "float8-block"}
+
 # Published serving runs leave the engine all of the card but what it needs to start.
 _TUNED_MEMORY_SHARE = 0.96
 
@@ -147,6 +149,8 @@ def _precision(record: Record, architecture: Architecture, kind: DeviceKind) -> 
         weights = "bfloat16"
     peaks = {name for name, _ in kind.peak_flops}
     compute = weights if weights in peaks else half
+    if architecture.experts is not None:  # checkpoints of experts in 8 bits have a scale for each block
+        compute, experts = (_BLOCK.get(each, each) for each in (compute, experts))
     cache = _DTYPES.get(str(record.get("kv_precision")), _cache(record, weights, experts))
     return Precision(compute=compute, weights=weights, cache=cache, experts=experts)
 

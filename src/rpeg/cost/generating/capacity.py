@@ -12,6 +12,7 @@ from rpeg.architecture import Architecture
 from rpeg.cost.execution import Execution
 from rpeg.cost.generating.layout import Layout, layout_of
 from rpeg.cost.generating.policy import Policy
+from rpeg.cost.kernels.work import stored
 from rpeg.cost.machine import Machine
 from rpeg.cost.precision import BYTES_OF
 from rpeg.errors import InfeasibleError
@@ -72,7 +73,7 @@ def device_weight_bytes(architecture: Architecture, layout: Layout, execution: E
     other = architecture.parameters() - experts
     spread = experts / (layout.ep * layout.expert_tp)
     dense = other / layout.tp * BYTES_OF[precision.weights]
-    return (dense + spread * BYTES_OF[precision.expert_weights]) / layout.pp
+    return (dense + spread * BYTES_OF[stored(precision.expert_weights)]) / layout.pp
 
 
 def _left(

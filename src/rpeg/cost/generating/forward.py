@@ -16,6 +16,7 @@ from rpeg.cost.generating.layers import ACTIVATION_BYTES, Part, Rank
 from rpeg.cost.generating.layout import Layout, layout_of
 from rpeg.cost.generating.load import Load
 from rpeg.cost.kernels import Amount, Timed, kernels_of
+from rpeg.cost.kernels.work import stored
 from rpeg.cost.machine import Machine
 from rpeg.cost.network import Collective, collective_seconds
 from rpeg.cost.traits import ServingTraits
@@ -166,9 +167,8 @@ def forward_of(architecture: Architecture, execution: Execution, machine: Machin
         execution.precision,
         kernels_of(machine),
         execution.imbalance,
-        machine.stack.serving.small_kernel_seconds,
     )
-    kind, compute = machine.kind, execution.precision.compute
+    kind, compute = machine.kind, stored(execution.precision.compute)
     peaks = dict(kind.peak_flops)
     balance = peaks.get(compute, max(peaks.values())) / kind.memory_bandwidth_bytes_per_second
     links = _links(architecture, layout, machine, execution.imbalance)
