@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from rpeg.cost.memory import Footprint, infer_memory, train_memory
+from rpeg.cost.memory import Footprint, Phase, generate_memory, train_memory
 from rpeg.cost.sequences import Sequences
 from rpeg.errors import InputError
 from rpeg.units import GIB
@@ -44,18 +44,43 @@ def predict(record: Record) -> Outcome:
 
 
 def footprints(record: Record) -> tuple[Footprint, Footprint, float]:
-    """The footprint of the rank that the row reports, that of the fullest rank, and the card's bytes."""
+    """The footprint of the rank that the row reports, that of the fullest rank, and the card's bytes.
+
+    Only of phases that the row's run has: one that trains publishes no weights.
+    """
     job = settings.job_of(record)
-    make = infer_memory if job.inference else train_memory
+    capacity = float(job.machine.kind.usable_memory_bytes)
+    if job.inference:
+        generated = _generating(job)
+        return generated, generated, capacity
     sequences = Sequences.equal(job.sequences, job.length)
     rank = settings.reported_rank(record, job.execution.parallelism.pp)
-    fullest = make(job.architecture, sequences, job.execution, job.machine)
-    footprint = (
-        fullest
-        if rank is None or rank == fullest.rank
-        else make(job.architecture, sequences, job.execution, job.machine, rank=rank)
+    fullest = _training(train_memory(job.architecture, sequences, job.execution, job.machine))
+    if rank is None or rank == fullest.rank:
+        return fullest, fullest, capacity
+    one = train_memory(job.architecture, sequences, job.execution, job.machine, rank=rank)
+    return _training(one), fullest, capacity
+
+
+def _training(footprint: Footprint) -> Footprint:
+    return _only(footprint, "load", "update", "optimizer")
+
+
+def _generating(job: settings.MemoryJob) -> Footprint:
+    rows = job.execution.microbatch
+    footprint = generate_memory(
+        job.architecture,
+        job.execution,
+        job.machine,
+        rows=rows,
+        context=job.length,
+        prefill_tokens=rows * job.length,
     )
-    return footprint, fullest, float(job.machine.kind.usable_memory_bytes)
+    return _only(footprint, "generate")
+
+
+def _only(footprint: Footprint, *names: Phase) -> Footprint:
+    return replace(footprint, phases=tuple(phase for phase in footprint.phases if phase.phase in names))
 
 
 def reported_bytes(footprint: Footprint, basis: str, capacity_bytes: float) -> float:

@@ -28,20 +28,27 @@ def remedies(
 ) -> tuple[Remedy, ...]:
     """Single changes that lower the peak, those that suffice first, then by what they cost in time, least first.
 
+    Of the degrees of one change (smaller micro-batches, more sharding) the smallest that suffices is named.
     measure: the footprint under an execution, such as `train_memory` with the rest of its arguments bound. Changes
     that it refuses with InputError are left out. Nothing that changes what is learned is proposed.
     """
-    before = measure(execution).peak.device_bytes
-    found = []
+    least = measure(execution).peak.device_bytes
+    found: dict[str, Remedy] = {}
     for change, changed in _changes(execution):
         try:
             footprint = measure(changed)
         except InputError:
             continue
-        peak = footprint.peak.device_bytes
-        if peak < before:
-            found.append(Remedy(change, changed, peak, footprint.fits(capacity_bytes)))
-    return tuple(sorted(found, key=lambda remedy: not remedy.fits))
+        remedy = Remedy(change, changed, footprint.peak.device_bytes, footprint.fits(capacity_bytes))
+        before = found.get(_knob(change))
+        if remedy.peak_bytes < (before.peak_bytes if before else least) and not (before and before.fits):
+            found[_knob(change)] = remedy
+    return tuple(sorted(found.values(), key=lambda remedy: not remedy.fits))
+
+
+def _knob(change: str) -> str:
+    """What a change turns, without how far: `micro-batch 4` turns the micro-batch."""
+    return change.rstrip("0123456789 ")
 
 
 def advice(execution: Execution, capacity_bytes: float, measure: Callable[[Execution], Footprint]) -> str:
