@@ -17,9 +17,11 @@ class Policy:
     max_rows: sequences that a replica runs at once at most; None: as many as the engine does by default.
     share_prefixes: samples of one prompt share its prefill and its cache.
     cache_bytes: of keys and values on each device; None: what card, weights and the engine's share leave.
+    memory_share: of the card that the engine may take; None: what it takes by default.
     """
 
     batching: Batching = "continuous"
     max_rows: int | None = None
     share_prefixes: bool = True
     cache_bytes: float | None = None
+    memory_share: float | None = None

@@ -12,7 +12,6 @@ class ServingTraits:
     host_seconds_per_step: between two steps, when the device waits for scheduling and sampled tokens.
     host_seconds_per_row: what each sequence of the step adds to that.
     host_seconds_per_layer: launches of one layer's kernels where no graph is replayed; the device's work hides it.
-    small_kernel_seconds: least time of a kernel on the device, with the gap to the next.
     prompt_budget: most tokens of a pass with prompts (chunked prefill).
     mixed: prompts are processed in the same passes as decode steps; else in passes between them.
     pipeline: interleaved: pipeline stages work on different micro-batches at once; serial: one after another.
@@ -24,10 +23,9 @@ class ServingTraits:
     host_seconds_per_step: float = 0.0
     host_seconds_per_row: float = 0.0
     host_seconds_per_layer: float = 0.0
-    small_kernel_seconds: float = 2e-6
     prompt_budget: int = 8192
     mixed: bool = True
     pipeline: str = "interleaved"
     max_rows: int = 256
     memory_share: float = 0.9
-    reserve_bytes: float = 3e9
+    reserve_bytes: float = 2e9
