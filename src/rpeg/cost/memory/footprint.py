@@ -80,5 +80,5 @@ def _fullest(
     asked = sorted({0, min(1, p.pp - 1), p.pp // 2, p.pp - 1}) if rank is None else [rank]
     return max(
         (Footprint(at, phases(parts[at])) for at in asked),
-        key=lambda footprint: footprint.peak.needed_bytes,
+        key=lambda footprint: footprint.peak.device_bytes,
     )

@@ -12,12 +12,12 @@ from rpeg.cost.memory.microbatch import Microbatch
 from rpeg.cost.memory.stages import Slice, kept_microbatches
 from rpeg.cost.memory.state import (
     Holding,
-    bucket_line,
     gradient_line,
     holding,
     optimizer_lines,
     parameter_line,
     updated_parameters,
+    waiting_lines,
 )
 from rpeg.cost.precision import BYTES_OF
 from rpeg.cost.stack import Stack
@@ -26,15 +26,20 @@ Heads = tuple[str, ...]
 
 
 def train_phases(
-    architecture: Architecture, part: Slice, batch: Microbatch, execution: Execution, stack: Stack, heads: Heads
+    architecture: Architecture,
+    part: Slice,
+    batch: Microbatch,
+    execution: Execution,
+    stack: Stack,
+    heads: Heads,
 ) -> tuple[Breakdown, ...]:
     """Load, score, update, optimizer, transfer, checkpoint of a pipeline rank of a model that is trained."""
     held = holding(architecture, part, execution.parallelism, heads)
     weights, gradients = parameter_line(held, execution), gradient_line(held, execution)
     optimizer = optimizer_lines(held, execution)
     between = [weights, *optimizer, *([gradients] if stack.memory.gradients_stay else [])]
-    buckets = [bucket_line(held, execution)] if stack.memory.gradient_buckets else []
-    update = [weights, gradients, *buckets, *optimizer]
+    waiting = waiting_lines(held, execution, stack.memory, batch.count)
+    update = [weights, gradients, *waiting, *optimizer]
     temporaries = updated_parameters(held, execution) * stack.memory.optimizer_bytes
     moved = moved_line(architecture, execution)
     working = _update(architecture, part, batch, execution, stack, held, heads)
@@ -53,7 +58,12 @@ def train_phases(
 
 
 def infer_phases(
-    architecture: Architecture, part: Slice, batch: Microbatch, execution: Execution, stack: Stack, heads: Heads
+    architecture: Architecture,
+    part: Slice,
+    batch: Microbatch,
+    execution: Execution,
+    stack: Stack,
+    heads: Heads,
 ) -> tuple[Breakdown, ...]:
     """Load and score of a pipeline rank of a model that is not trained."""
     held = holding(architecture, part, execution.parallelism, heads)
@@ -76,7 +86,9 @@ def _update(
     heads: Heads,
 ) -> list[Line]:
     """What a forward and backward pass add: kept activations, and the fuller of the loss and a layer's backward."""
-    kept, inside, passing = activation_bytes(architecture, part, execution, stack, batch.tokens, batch.longest)
+    kept, inside, passing = activation_bytes(
+        architecture, part, execution, stack, batch.tokens, batch.longest
+    )
     flying = kept_microbatches(execution.parallelism, part.rank, batch.count)
     stream = batch.tokens * architecture.hidden * BYTES_OF[execution.precision.activations]
     layer = [
