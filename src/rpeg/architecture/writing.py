@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any
 
 from rpeg.architecture.huggingface import from_config
@@ -32,11 +33,11 @@ def to_config(architecture: Architecture) -> dict[str, Any]:
     config = {"model_type": family, **_WRITERS[family](architecture)}
     back = from_config(config, architecture.name)
     if back != architecture:
-        wrong = [key for key in vars(architecture) if not key.startswith("_")]
-        wrong = [key for key in wrong if getattr(back, key, None) != getattr(architecture, key)]
+        kept = [field.name for field in fields(Architecture)]
+        wrong = [key for key in kept if getattr(back, key) != getattr(architecture, key)]
         raise InputError(
             f"a config of {architecture.name} cannot be written: family '{family}' has no place for its "
-            f"{', '.join(key for key in wrong if key not in ('groups',))}. Describe it by another family"
+            f"{', '.join(wrong)}. Describe it by another family"
         )
     return config
 
@@ -151,7 +152,9 @@ def _first_dense(a: Architecture) -> dict[str, Any]:
     feeds = [layer.feed_forward for layer in a.pattern]
     first = feeds.index("moe") if "moe" in feeds else 0
     shared = a.experts.shared_ffn // a.experts.ffn if a.experts else 0
-    return {**_experts(a, "n_routed_experts"), "n_shared_experts": shared, "first_k_dense_replace": first}
+    groups = {"n_group": 1, "topk_group": 1}  # the router's groups shape nothing, but must divide the experts
+    counts = {"n_shared_experts": shared, "first_k_dense_replace": first}
+    return {**_experts(a, "n_routed_experts"), **counts, **groups}
 
 
 def _glm4_moe(a: Architecture) -> dict[str, Any]:

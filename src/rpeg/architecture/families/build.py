@@ -123,7 +123,8 @@ def sparse_steps(config: Config) -> list[FeedForward]:
 def experts_of(config: Config, *, ffn: str = "moe_intermediate_size", **traits: Any) -> Experts:
     """The mixture from its usual fields; shared experts are `n_shared_experts` of the routed ones' width."""
     width = config.count(ffn)
-    traits.setdefault("shared_ffn", config.zero_or_more("n_shared_experts") * width)
+    if "shared_ffn" not in traits:
+        traits["shared_ffn"] = config.zero_or_more("n_shared_experts") * width
     return Experts(
         count=config.count("n_routed_experts", "num_local_experts", "num_experts"),
         active=config.count("num_experts_per_tok", "experts_per_token"),
