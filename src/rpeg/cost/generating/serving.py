@@ -47,7 +47,7 @@ def serve(
     step carries (rows − 1) / n prompts on average. Requests that the cache cannot hold wait.
     InfeasibleError where it cannot hold one.
     """
-    forward = forward_of(architecture, execution, machine)
+    forward = forward_of(architecture, execution, machine, policy.overlapped)
     pool = pool_of(architecture, execution, machine, policy)
     context = prompt_length + response_length / 2
     most = min(float(concurrency), max(1.0, pool.size_bytes / float(pool.held(context))))
