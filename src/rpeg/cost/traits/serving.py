@@ -33,4 +33,4 @@ class ServingTraits:
     pipeline: str = "interleaved"
     max_rows: int = 256
     memory_share: float = 0.9
-    reserve_bytes: float = 3e9
+    reserve_bytes: float = 2.3e9
