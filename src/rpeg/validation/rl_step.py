@@ -72,7 +72,8 @@ def step_cost(step: RlStep) -> Cost:
     batches = step.staleness + 1
     side = _generation(step, batches).scaled(1 / batches)
     return parallel(
-        "step", [sequence("generators", [side, *moving]), sequence("trainers", [*scoring, *training, *moving])]
+        "step",
+        [sequence("generators", [side, *moving]), sequence("trainers", [*scoring, *training, *moving])],
     )
 
 

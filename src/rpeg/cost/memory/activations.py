@@ -170,7 +170,9 @@ def _widest(architecture: Architecture, layer: Layer, execution: Execution) -> f
     if layer.feed_forward == "moe" and architecture.experts:
         experts = architecture.experts
         copies = experts.active * execution.imbalance
-        widths.append(max(experts.shared_ffn, copies * max(experts.ffn, experts.latent or architecture.hidden)) / tp)
+        widths.append(
+            max(experts.shared_ffn, copies * max(experts.ffn, experts.latent or architecture.hidden)) / tp
+        )
     if layer.mixer == "recurrent" and architecture.recurrent:
         widths.append(architecture.recurrent.projected / tp)
     return max(widths)

@@ -71,4 +71,6 @@ def finished(lines: Sequence[Line], parallelism: Parallelism, traits: MemoryTrai
 def moved_line(architecture: Architecture, execution: Execution) -> Line:
     """Whole tensors gathered to be published: a bucket, or the largest tensor where that is larger."""
     largest = architecture.hidden * architecture.vocabulary * 2.0
-    return Line("bucket of whole weights", max(largest, min(float(MOVED_BYTES), architecture.parameters() * 2.0)))
+    return Line(
+        "bucket of whole weights", max(largest, min(float(MOVED_BYTES), architecture.parameters() * 2.0))
+    )

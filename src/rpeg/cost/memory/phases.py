@@ -26,7 +26,12 @@ Heads = tuple[str, ...]
 
 
 def train_phases(
-    architecture: Architecture, part: Slice, batch: Microbatch, execution: Execution, stack: Stack, heads: Heads
+    architecture: Architecture,
+    part: Slice,
+    batch: Microbatch,
+    execution: Execution,
+    stack: Stack,
+    heads: Heads,
 ) -> tuple[Breakdown, ...]:
     """Load, score, update, optimizer, transfer, checkpoint of a pipeline rank of a model that is trained."""
     held = holding(architecture, part, execution.parallelism, heads)
@@ -53,7 +58,12 @@ def train_phases(
 
 
 def infer_phases(
-    architecture: Architecture, part: Slice, batch: Microbatch, execution: Execution, stack: Stack, heads: Heads
+    architecture: Architecture,
+    part: Slice,
+    batch: Microbatch,
+    execution: Execution,
+    stack: Stack,
+    heads: Heads,
 ) -> tuple[Breakdown, ...]:
     """Load and score of a pipeline rank of a model that is not trained."""
     held = holding(architecture, part, execution.parallelism, heads)
@@ -76,7 +86,9 @@ def _update(
     heads: Heads,
 ) -> list[Line]:
     """What a forward and backward pass add: kept activations, and the fuller of the loss and a layer's backward."""
-    kept, inside, passing = activation_bytes(architecture, part, execution, stack, batch.tokens, batch.longest)
+    kept, inside, passing = activation_bytes(
+        architecture, part, execution, stack, batch.tokens, batch.longest
+    )
     flying = kept_microbatches(execution.parallelism, part.rank, batch.count)
     stream = batch.tokens * architecture.hidden * BYTES_OF[execution.precision.activations]
     layer = [
