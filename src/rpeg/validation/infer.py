@@ -91,7 +91,7 @@ def _static(record: Record, architecture: Architecture, execution: Execution, ma
         np.full(batch, response),
         execution,
         machine,
-        policy=Policy(max_rows=max(batch, 1), memory_share=_TUNED_MEMORY_SHARE),
+        policy=Policy(max_rows=max(batch, 1), overlapped=False),
     )
     measured = _seconds(record["measured"], batch * response)
     return replace(

@@ -59,6 +59,7 @@ class Forward:
     """Passes of one replica.
 
     graphs: decode steps are replayed as captured graphs; else the host launches every kernel of them.
+    overlapped: the host prepares a step while the device is at the one before.
     links: seconds of each kind of message at `_TOKENS` tokens, and bytes of a token in it.
     balance: see `Leaf`.
     """
@@ -68,6 +69,7 @@ class Forward:
     rank: Rank
     machine: Machine
     graphs: bool
+    overlapped: bool
     links: Mapping[Collective, tuple[Floats, float]]
     balance: float
 
@@ -141,9 +143,10 @@ class Forward:
     def _host(self, load: Load, device: Amount) -> Leaf:
         """What the device waits for the host: scheduling and sampling between steps, and launches beyond its work."""
         traits, layers = self.serving, self.architecture.layers
-        between = traits.host_seconds_per_step + traits.host_seconds_per_row * load.outputs
+        step = traits.step_seconds if self.overlapped else traits.serial_step_seconds
+        between = step + traits.row_seconds * load.outputs
         eager = np.where(np.asarray(load.prompt_tokens) > 0, True, not self.graphs)
-        launches = np.where(eager, layers * traits.host_seconds_per_layer, 0.0)
+        launches = np.where(eager, layers * traits.launch_seconds, 0.0)
         return Leaf("host", "host", between + np.maximum(launches - device, 0.0), 0.0, 0.0, False)
 
     def _leaf(self, name: str, timed: list[tuple[float, Timed]], bound: Bound | None) -> Leaf:
@@ -158,7 +161,9 @@ class Forward:
 
 
 @lru_cache(maxsize=4096)
-def forward_of(architecture: Architecture, execution: Execution, machine: Machine) -> Forward:
+def forward_of(
+    architecture: Architecture, execution: Execution, machine: Machine, overlapped: bool = True
+) -> Forward:
     """Passes of a replica under this layout. InputError where the degrees do not divide the model."""
     layout = layout_of(architecture, execution.parallelism)
     rank = Rank(
@@ -172,7 +177,8 @@ def forward_of(architecture: Architecture, execution: Execution, machine: Machin
     peaks = dict(kind.peak_flops)
     balance = peaks.get(compute, max(peaks.values())) / kind.memory_bandwidth_bytes_per_second
     links = _links(architecture, layout, machine, execution.imbalance)
-    return Forward(architecture, layout, rank, machine, execution.graphs, links, balance)
+    graphs = execution.graphs and machine.stack.serving.graphs
+    return Forward(architecture, layout, rank, machine, graphs, overlapped, links, balance)
 
 
 def _links(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +23,7 @@ class Prompts:
     count: Amount
 
 
-def together(forward: Forward, prompts: Prompts, crowding: float = 1.0) -> list[Leaf]:
+def together(forward: Forward, prompts: Prompts, crowding: Amount = 1.0) -> list[Leaf]:
     """Prompts one budget of tokens after another, with no sequence running beside them.
 
     crowding: tokens of the busiest attention group over the mean.
@@ -42,31 +41,28 @@ def together(forward: Forward, prompts: Prompts, crowding: float = 1.0) -> list[
 
 
 def between(
-    forward: Forward, length: float, rows: float, context: float, a_step: float = 0.0
-) -> tuple[list[Leaf], float]:
+    forward: Forward, length: float, rows: Amount, context: float, a_step: Amount
+) -> tuple[list[Leaf], Amount]:
     """What prompts of `length` tokens add while `rows` sequences run, and how often.
 
     a_step: prompts that come in a step on average. Returns leaves of the time that one addition takes, and how many
     additions each prompt makes: prompts that come to several attention groups in one step are processed together,
-    by each group its own, and the step takes as long as the busiest group.
+    by each group its own, and the step takes as long as the busiest group. rows, a_step: numbers or arrays alike.
     """
     groups = forward.layout.attention_dp
-    at_once = 1.0 if groups == 1 or a_step <= 0 else a_step / (1 - math.exp(-a_step))
-    tokens = length * at_once
-    if not forward.serving.mixed or rows <= 0:
-        pairs = tokens * length / 2
-        return together(forward, Prompts(tokens, pairs, at_once), max(1.0, groups / at_once)), 1 / at_once
-    room = max(1.0, forward.serving.prompt_budget - rows / groups) * min(groups, at_once)
-    passes = float(np.ceil(tokens / room))
+    at_once = 1.0 if groups == 1 else np.maximum(a_step, 1e-9) / -np.expm1(-np.maximum(a_step, 1e-9))
+    tokens, crowding = length * at_once, np.maximum(1.0, groups / at_once)
+    if not forward.serving.mixed:
+        return together(forward, Prompts(tokens, tokens * length / 2, at_once), crowding), 1 / at_once
+    room = np.maximum(1.0, forward.serving.prompt_budget - rows / groups) * np.minimum(groups, at_once)
+    passes = np.ceil(tokens / room)
     chunk = tokens / passes
-    mixed = Load(
-        rows, context, chunk, chunk * length / 2, rows + at_once / passes, max(1.0, groups / at_once)
-    )
+    mixed = Load(rows, context, chunk, chunk * length / 2, rows + at_once / passes, crowding)
     alone = {leaf.name: leaf for leaf in forward.leaves(Load(rows, context, 0.0, 0.0, rows))}
     return [_minus(leaf, alone.get(leaf.name), passes) for leaf in forward.leaves(mixed)], 1 / at_once
 
 
-def _minus(leaf: Leaf, other: Leaf | None, factor: float) -> Leaf:
+def _minus(leaf: Leaf, other: Leaf | None, factor: Amount) -> Leaf:
     if other is None:
         return leaf.times(factor)
     return Leaf(

@@ -44,7 +44,7 @@ def generate_stage(
     replicas get blocks of whole groups; the gang ends with the slowest. InputError where the layout does not divide
     the model or groups are not whole, InfeasibleError where weights or the longest sample do not fit.
     """
-    forward = forward_of(architecture, execution, machine)
+    forward = forward_of(architecture, execution, machine, policy.overlapped)
     layout = forward.layout
     batch = deal(prompt_lengths, response_lengths, samples_per_prompt, policy.share_prefixes, layout.replicas)
     pool = pool_of(architecture, execution, machine, policy)
