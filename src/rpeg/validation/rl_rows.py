@@ -72,7 +72,6 @@ def table_row(record: Record) -> RlStep:
         serving=serving_stack_of(str(flat.get("rollout_backend") or flat.get("framework"))),
         training=training_stack_of(str(flat.get("train_backend") or flat.get("framework"))),
         staleness=_staleness(flat),
-        drained=not flat.get("in_flight_weight_updates", _staleness(flat) > 1),
         generators=apart,
         memory_share=flat.get("gen_gpu_mem_util"),
     )
