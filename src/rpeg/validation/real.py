@@ -135,10 +135,18 @@ def _generation(it: Iteration) -> Cost:
     execution = Execution(replace(it.layouts["actor_gen"], sequence_parallel=False), _HALF, graphs=it.graphs)
     lengths = np.full(it.samples, it.prompt), np.full(it.samples, it.response)
     policy = Policy("static", max_rows=it.samples, share_prefixes=False)
-    run = generate_stage(
-        it.architecture("actor"), *lengths, execution, it.machine(fused=False), policy=policy
-    )
-    return replace(run.cost, name="generate (actor)")
+    machine, policy = it.machine(fused=False), Policy("static", max_rows=it.samples, share_prefixes=False)
+    run = generate_stage(it.architecture("actor"), *lengths, execution, machine, policy=policy)
+    return sequence("generate (actor)", [*run.cost.children, _between_microbatches(it, machine)])
+
+
+def _between_microbatches(it: Iteration, machine: Machine) -> Cost:
+    """Each of pp micro-batches in flight is sampled and prepared by the host for every token, one after another.
+
+    The stage's cost holds this time once, as if there were one batch.
+    """
+    more = (it.layouts["actor_gen"].pp - 1) * it.response
+    return Cost("host between micro-batches", more * machine.stack.serving.serial_step_seconds, bound="host")
 
 
 def _inference(it: Iteration, call: str, role: str, head: Head) -> Cost:

@@ -27,7 +27,8 @@ class RlStep:
 
     generated, trained: samples. group: samples of one prompt. prompt, response: mean tokens; longest: of a response.
     updates: optimizer steps. scorings: forwards over the trained samples for log-probabilities, one a model.
-    staleness: 0 runs generation and training in turn; k lets k further batches be in flight meanwhile.
+    staleness: 0 runs generation and training in turn; k lets the prompts of k batches be in flight meanwhile, each of
+    which makes room for another when its whole group is done (NVIDIA-NeMo/RL, nemo_rl/algorithms/async_utils).
     generators: devices that only generate; 0: all devices do everything in turn. offloaded: the optimizer rests in
     host memory while others run. memory_share: of the card that the engine may take; None: its default.
     critic: a value model of the same shape is scored and trained too.
@@ -69,7 +70,7 @@ def step_cost(step: RlStep) -> Cost:
     scoring, training, moving = _scoring(step), _training(step), _refit(step)
     if step.generators == 0:
         return sequence("step", [*moving, _generation(step, 1), *scoring, *training])
-    batches = step.staleness + 1
+    batches = max(1, step.staleness)
     side = _generation(step, batches).scaled(1 / batches)
     return parallel(
         "step",
