@@ -10,6 +10,7 @@ from itertools import accumulate, groupby
 from typing import Any, Literal
 
 from rpeg.cluster.device import DeviceKind
+from rpeg.cluster.kinds import device_kind, device_kinds
 from rpeg.errors import InputError, nearest
 from rpeg.fields import Fields
 
@@ -175,9 +176,12 @@ class Cluster:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Cluster:
-        """The cluster that `to_json` wrote. InputError names a wrong, missing or unknown field."""
+        """The cluster that `to_json` wrote; nodes may be of bundled kinds too, which `kinds` need not repeat.
+
+        InputError names a wrong, missing or unknown field.
+        """
         fields = Fields("cluster", data)
-        kinds = {kind.name: kind for kind in map(DeviceKind.from_json, fields.sequence("kinds"))}
+        kinds = {kind.name: kind for kind in map(DeviceKind.from_json, fields.items("kinds", ()))}
         cluster = Cluster(
             name=fields.text("name"),
             racks=tuple(rack for part in fields.sequence("racks") for rack in _racks(part, kinds)),
@@ -228,14 +232,21 @@ def _link(data: object, level: Level) -> Link:
     return link
 
 
+def _kind(name: str, described: Mapping[str, DeviceKind]) -> DeviceKind:
+    if name in described:
+        return described[name]
+    if name not in device_kinds():
+        hint = nearest(name, (*described, *device_kinds()))
+        raise InputError(f"node has the device kind '{name}', which is neither described nor bundled. {hint}")
+    return device_kind(name)
+
+
 def _nodes(data: object, kinds: Mapping[str, DeviceKind]) -> tuple[Node, ...]:
     fields = Fields("node", data)
     count, kind = fields.count("count", 1, most=MOST_DEVICES), fields.text("kind")
-    if kind not in kinds:
-        raise InputError(f"node has the device kind '{kind}', which is not described. {nearest(kind, kinds)}")
     price = fields.get("price_per_hour", None)
     node = Node(
-        kind=kinds[kind],
+        kind=_kind(kind, kinds),
         devices=fields.count("devices", most=MOST_DEVICES),
         link=_link(fields.get("link"), "node"),
         host_memory_bytes=fields.count("host_memory_bytes"),

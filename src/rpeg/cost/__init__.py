@@ -6,6 +6,7 @@ at hand (`rpeg.cost.passes`): `generate`, `infer`, `train`, `reward`, `publish`,
 """
 
 from rpeg.cost.execution import Execution
+from rpeg.cost.generating import generate_stage
 from rpeg.cost.machine import Machine
 from rpeg.cost.passes.communication import collective
 from rpeg.cost.passes.generation import Generation, generate
@@ -20,6 +21,7 @@ from rpeg.cost.passes.transfer import call, move_samples, publish, receive, weig
 from rpeg.cost.precision import BYTES_OF, FLOAT32, MIXED, PURE_BF16, Precision
 from rpeg.cost.sequences import Sequences
 from rpeg.cost.stack import Stack, stack, stacks
+from rpeg.cost.training import infer_stage, train_stage
 from rpeg.cost.tree import Cost, parallel, sequence
 
 __all__ = [
@@ -45,7 +47,9 @@ __all__ = [
     "collective",
     "columns",
     "generate",
+    "generate_stage",
     "infer",
+    "infer_stage",
     "move_samples",
     "parallel",
     "peak",
@@ -58,5 +62,6 @@ __all__ = [
     "stack",
     "stacks",
     "train",
+    "train_stage",
     "weight_bytes",
 ]

@@ -174,14 +174,14 @@ def _way_out(problem: Problem) -> str:
             return f"It would fit on {count} such devices."
     for factor in (1.5, 2.0, 4.0, 8.0, 16.0):
         if _fits_somewhere(_grown(problem, len(problem.cluster), factor)):
-            gib = factor * problem.cluster.device(0).kind.memory_bytes / GIB
+            gib = factor * problem.cluster.device(0).kind.usable_memory_bytes / GIB
             return f"It would fit on devices of {gib:.1f} GiB each."
     return "Neither 8 times as many devices nor 16 times as much memory would be enough: take smaller models or lengths."
 
 
 def _grown(problem: Problem, devices: int, memory: float) -> Problem:
     """The same problem on so many devices of `memory` times the size."""
-    each = int(problem.cluster.device(0).kind.memory_bytes * memory)
+    each = int(problem.cluster.device(0).kind.usable_memory_bytes * memory)
     return replace(problem, cluster=local(devices, each * devices))
 
 

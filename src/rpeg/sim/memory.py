@@ -43,7 +43,8 @@ def device_memory(plan: Plan, lowered: Lowered, facts: Facts) -> tuple[DeviceMem
     by_lane = lane_memory(plan, lowered, facts)
     used = sorted({i for a in plan.assignments if isinstance(a.block, Devices) for i in a.block.ids})
     return tuple(
-        DeviceMemory(i, plan.cluster.device(i).kind.memory_bytes, by_lane[device_lane(i)]) for i in used
+        DeviceMemory(i, plan.cluster.device(i).kind.usable_memory_bytes, by_lane[device_lane(i)])
+        for i in used
     )
 
 

@@ -18,6 +18,7 @@ class Outcome:
     measured, predicted: in `unit` (seconds, bytes); None where the record has no figure or the model cannot
     express it, and then `reason` says why. setting: the record in a few words, as a report shows it.
     fits: whether it was seen to fit into memory; predicted_fits: whether it should; None where not known.
+    confirmed: False where what did not run may have failed for another reason than memory.
     """
 
     id: str
@@ -33,6 +34,7 @@ class Outcome:
     suspect: bool = False
     fits: bool | None = None
     predicted_fits: bool | None = None
+    confirmed: bool = True
 
     @property
     def error(self) -> float | None:

@@ -1,13 +1,117 @@
-"""Records of `train`: what a published row describes, predicted."""
+"""Records of `train`: what a published row describes, predicted by `train_stage`.
+
+Text fields are read by rules on words; no rule knows a source or a record. What a row leaves open is what its
+framework does by default.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from rpeg.architecture import Architecture
+from rpeg.cost import Execution, Machine, Sequences, stack, train_stage
+from rpeg.cost.execution import Recompute
+from rpeg.errors import InputError
+from rpeg.plan import Parallelism
+from rpeg.validation import naming
 from rpeg.validation.outcome import Outcome
 
+Record = Mapping[str, Any]
 
-def predict(record: Mapping[str, Any]) -> Outcome:
+_LORA_RANK = 16  # where a row says LoRA and no rank: times hardly depend on it
+
+
+def predict(record: Record) -> Outcome:
     """The outcome of one row; what it describes and cannot be expressed is named in the outcome's reason."""
-    raise NotImplementedError
+    measured = (record.get("target") or {}).get("step_time_s")
+    outcome = Outcome(
+        str(record.get("id", "")),
+        str(record.get("source", "")),
+        "train",
+        setting_of(record),
+        measured,
+        core=bool(record.get("core")),
+        suspect=bool(record.get("suspect")),
+    )
+    if measured is None:
+        return replace(outcome, reason="the record has no step time")
+    try:
+        architecture, sequences, execution, machine = job_of(record)
+        cost = train_stage(architecture, sequences, execution, machine)
+    except InputError as error:
+        return replace(outcome, reason=str(error))
+    return replace(outcome, predicted=cost.seconds, cost=cost)
+
+
+def setting_of(record: Record) -> str:
+    """The row in a few words."""
+    model = record.get("model") or {}
+    degrees = " ".join(f"{key}{record[key]}" for key in ("dp", "tp", "pp", "cp", "ep") if record.get(key))
+    return (
+        f"{model.get('name', '?')} on {record.get('n_gpus')} × {record.get('gpu')}, {degrees}, "
+        f"{record.get('global_batch')} × {record.get('seq_len')}"
+    )
+
+
+def job_of(record: Record) -> tuple[Architecture, Sequences, Execution, Machine]:
+    """What `train_stage` takes. InputError names a field that is missing or cannot be."""
+    for field in ("n_gpus", "seq_len", "global_batch"):
+        if not record.get(field):
+            raise InputError(f"the record has no '{field}'")
+    architecture = naming.architecture_of(record["model"])
+    framework = str(record.get("framework") or "")
+    kind = naming.kind_of(str(record.get("gpu")))
+    name = naming.training_stack_of(framework, record)
+    machine = Machine(kind, naming.fabric_of(record), stack(name, kind.name))
+    execution = Execution(
+        parallelism=layout_of(record, name),
+        precision=naming.precision_of(record.get("precision"), framework),
+        microbatch=int(record.get("micro_batch") or 1),
+        recompute=recompute_of(str(record.get("recompute") or ""), name),
+        lora_rank=_LORA_RANK if record.get("task") == "lora" else None,
+    )
+    sequences = Sequences.equal(int(record["global_batch"]), int(record["seq_len"]))
+    return architecture, sequences, execution, machine
+
+
+def layout_of(record: Record, stack_name: str) -> Parallelism:
+    """Degrees as printed; a missing dp is what is left of the devices."""
+    degree = {key: int(record.get(key) or 1) for key in ("tp", "pp", "cp", "ep", "vpp")}
+    replica = degree["tp"] * degree["pp"] * degree["cp"]
+    devices = int(record["n_gpus"])
+    if devices % replica:
+        raise InputError(f"{devices} devices are no multiple of tp × pp × cp = {replica}")
+    dp = devices // replica
+    zero = int(record.get("zero_stage") or 0)
+    return Parallelism(
+        dp=dp,
+        zero=zero,
+        shard=_shard(record, dp, degree["cp"]) if zero else 0,
+        sequence_parallel=degree["tp"] > 1 and _sequence_parallel(record, stack_name),
+        **degree,
+    )
+
+
+def _shard(record: Record, dp: int, cp: int) -> int:
+    """Replicas over which a sharding group reaches; context-parallel ranks are part of the group."""
+    group = record.get("fsdp_group") or record.get("zero1_group")
+    if not isinstance(group, int):
+        return 0
+    shard = max(1, group // cp)
+    return shard if shard < dp and dp % shard == 0 else 0
+
+
+def _sequence_parallel(record: Record, stack_name: str) -> bool:
+    """As printed; else what the stack does beside tensor parallelism: on in Megatron-Core and torchtitan."""
+    stated = record.get("sequence_parallel")
+    return bool(stated) if stated is not None else stack_name in ("megatron", "compiled")
+
+
+def recompute_of(words: str, stack_name: str) -> Recompute:
+    """none, selective or full as the first word says; where a row leaves it open, none."""
+    text = words.lower()
+    if text.startswith("full"):
+        return "full"
+    return "selective" if text.startswith("selective") else "none"

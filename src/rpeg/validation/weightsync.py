@@ -1,13 +1,125 @@
-"""Records of `weightsync`: what a published row describes, predicted."""
+"""Records of `weightsync`: how long new weights take from the trainer to the engines.
+
+Three forms of record are read: those with a `mechanism`, those of whole RL steps with a `setting`, and those with
+`metrics`. A row that only compares two systems, or leaves out the model, the devices or where they stand, is refused
+with the field that it lacks.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
+from rpeg.cost import Machine, stack
+from rpeg.cost.network import Held, Strategy, named_tensors, sync, transfer
+from rpeg.errors import InputError
+from rpeg.plan import Parallelism
+from rpeg.validation.naming import architecture_of, fabric_of, kind_of, serving_stack_of
 from rpeg.validation.outcome import Outcome
 
+Record = Mapping[str, Any]
 
-def predict(record: Mapping[str, Any]) -> Outcome:
+_SECONDS = ("update_broadcast_s", "time_s", "nccl_full_broadcast_s", "weight_sync_s")
+_GIB = 2**30
+
+
+def predict(record: Record) -> Outcome:
     """The outcome of one row; what it describes and cannot be expressed is named in the outcome's reason."""
-    raise NotImplementedError
+    flat = flattened(record)
+    measured, model = _measured(record), str(flat.get("model", ""))
+    setting = f"{model}, {flat.get('gpu', 'unnamed device')}: {_words(flat)}"
+    outcome = Outcome(
+        str(record.get("id", "")), str(record.get("source", "")), "weightsync", setting, measured
+    )
+    try:
+        cost = _cost(flat)
+    except InputError as error:
+        return _without(outcome, str(error))
+    if measured is None:
+        return _without(outcome, "no seconds of one transfer of all weights are given")
+    return Outcome(**{**vars(outcome), "predicted": cost.seconds, "cost": cost})
+
+
+def flattened(record: Record) -> dict[str, Any]:
+    """The fields of a record and of its setting on one level, device counts under one name."""
+    flat = {**record, **(record.get("setting") or {})}
+    flat["n_gpus"] = flat.get("n_gpus") or flat.get("gpus")
+    flat["infer_tp"] = flat.get("infer_tp") or flat.get("tp")
+    return flat
+
+
+def content(record: Record) -> tuple[Any, ...]:
+    """What two rows share when they state one measurement: compare these to count it once."""
+    flat = flattened(record)
+    name = re.sub(r"[^a-z0-9]", "", re.split(r"[\s(]", str(flat.get("model", "")))[0].lower())
+    return ("weightsync", name.removesuffix("instruct2507").removesuffix("instruct"), _measured(record))
+
+
+def _cost(flat: Record) -> Any:
+    kind = kind_of(str(flat.get("gpu", "")))
+    trainers, servers, tp, strategy = _placement(flat)
+    architecture = architecture_of({"name": _model(str(flat.get("model", "")))})
+    machine = Machine(
+        kind, fabric_of({**flat, "n_gpus": trainers + servers}), stack(_engine(flat), kind.name)
+    )
+    dtype = "float8" if "fp8" in f"{flat.get('weight_precision')} {flat.get('model')}".lower() else "bfloat16"
+    first = 0 if strategy == "staged" else trainers
+    plan = transfer(
+        architecture,
+        Held(Parallelism(dp=trainers, zero=3), 0, dtype if strategy == "staged" else "bfloat16"),
+        Held(Parallelism(dp=servers // tp, tp=tp), first, dtype),
+        machine.fabric,
+    )
+    bucket = float((flat.get("measured") or {}).get("bucket_gib") or 2.0) * _GIB
+    return sync(plan, machine, strategy, tensors=named_tensors(architecture), bucket_bytes=bucket)
+
+
+def _placement(flat: Record) -> tuple[int, int, int, Strategy]:
+    """Trainers, receivers, their tensor parallelism, and the way that the mechanism takes."""
+    words = _words(flat)
+    if flat.get("infer_tp") and flat.get("n_gpus"):
+        return int(flat["n_gpus"]), int(flat["n_gpus"]), int(flat["infer_tp"]), "staged"
+    if flat.get("trainer_ranks"):
+        return int(flat["trainer_ranks"]), int(flat["rollout_ranks"]), 1, "broadcast"
+    found = re.search(r"w(?:s=|orld )(\d+).*?(\d+) rollout receivers", words)
+    if found:
+        return int(found[1]), int(found[2]), 1, "broadcast"
+    found = re.search(r"(\d+)\+(\d+) nodes", words)
+    if found:
+        receivers = 8 * int(found[2])
+        tp = re.search(r"gen TP(\d+)", words)
+        return 8 * int(found[1]), receivers, int(tp[1]) if tp else 1, "broadcast"
+    raise InputError("how many devices train and how many receive is not given")
+
+
+def _engine(flat: Record) -> str:
+    return serving_stack_of(
+        str(flat.get("rollout_engine") or flat.get("mechanism") or flat.get("framework") or "")
+    )
+
+
+def _model(name: str) -> str:
+    """The model's name without a remark on its dtype."""
+    return re.sub(r"\s*\(.*\)$", "", name)
+
+
+def _words(flat: Record) -> str:
+    keys = ("mechanism", "placement", "op", "framework")
+    return ", ".join(str(flat[key]) for key in keys if isinstance(flat.get(key), str))
+
+
+def _measured(record: Record) -> float | None:
+    """Seconds of one transfer; the middle where a range is given."""
+    for figures in (record.get("measured") or {}, record.get("metrics") or {}):
+        for key in _SECONDS:
+            value = figures.get(key)
+            if isinstance(value, list) and value:
+                return sum(map(float, value)) / len(value)
+            if isinstance(value, int | float):
+                return float(value)
+    return None
+
+
+def _without(outcome: Outcome, reason: str) -> Outcome:
+    return Outcome(**{**vars(outcome), "reason": reason})

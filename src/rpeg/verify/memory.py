@@ -12,7 +12,7 @@ from rpeg.verify.evidence import Breach, Evidence, Property
 def memory_is_within_the_device(evidence: Evidence) -> Iterator[Breach]:
     """Where the cluster states a size; host slots have none of their own."""
     cluster = evidence.trace.plan.cluster
-    sizes = {device_lane(i): cluster.device(i).kind.memory_bytes for i in range(len(cluster))}
+    sizes = {device_lane(i): cluster.device(i).kind.usable_memory_bytes for i in range(len(cluster))}
     for span in evidence.trace.spans:
         size = sizes.get(span.lane, 0)
         if 0 < size < span.memory_bytes:

@@ -1,0 +1,67 @@
+"""`Curve`: seconds of one kernel along one size, the others fixed. Asked often, so that a number takes a microsecond."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from rpeg.cost.kernels.timed import Timed, largest
+from rpeg.cost.kernels.work import Amount, Work
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """Linear in logarithms between points; below the first its value, beyond the last in proportion to `ideal`.
+
+    start, step: of the points' natural logarithms. logs: of seconds, rising. ideal: seconds at the advertised peaks.
+    scale: its inverse efficiency beyond the last point.
+    """
+
+    start: float
+    step: float
+    logs: tuple[float, ...]
+    ideal: Callable[[Amount], Amount]
+    scale: float
+    measured: bool
+    floor_seconds: float = 0.0
+
+    def timed(self, x: Amount, work: Work) -> Timed:
+        """At x, a number or an array."""
+        seconds = (
+            self.number(x) if isinstance(x, float | int) else self.numbers(np.asarray(x, dtype=np.float64))
+        )
+        return Timed(seconds, *work, self.measured)
+
+    def number(self, x: float) -> float:
+        """Seconds at x."""
+        if not self.logs:
+            return float(largest(self.scale * float(self.ideal(x)), self.floor_seconds))
+        place = (math.log(x) - self.start) / self.step if x > 0 else 0.0
+        if place <= 0.0:
+            return math.exp(self.logs[0])
+        low = int(place)
+        if low >= len(self.logs) - 1:
+            return max(math.exp(self.logs[-1]), self.scale * float(self.ideal(x)))
+        first = self.logs[low]
+        return math.exp(first + (place - low) * (self.logs[low + 1] - first))
+
+    def numbers(self, x: Floats) -> Floats:
+        """Seconds at an array of x."""
+        beyond = self.scale * np.asarray(self.ideal(x))
+        if not self.logs:
+            return np.maximum(beyond, self.floor_seconds)
+        place = (np.log(np.maximum(x, 1e-300)) - self.start) / self.step
+        last = len(self.logs) - 1
+        seconds = np.exp(np.interp(place, np.arange(last + 1), self.logs))
+        return np.where(place >= last, np.maximum(seconds, beyond), seconds)
+
+
+def roofline_curve(ideal: Callable[[Amount], Amount], efficiency: float, floor_seconds: float) -> Curve:
+    """Where nothing was measured: the roofline at one efficiency."""
+    return Curve(0.0, 1.0, (), ideal, 1.0 / efficiency, False, floor_seconds)

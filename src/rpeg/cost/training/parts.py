@@ -1,0 +1,158 @@
+"""`Setting` and `Part`: what one rank computes of one micro-batch, and one kernel or collective of it both ways."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rpeg.architecture import Architecture
+from rpeg.cost.execution import Execution
+from rpeg.cost.kernels import Kernels, Timed
+from rpeg.cost.machine import Machine
+from rpeg.cost.network import Collective, collective_seconds
+from rpeg.cost.precision import BYTES_OF
+from rpeg.cost.traits import TrainingTraits
+from rpeg.cost.tree import Bound
+
+NOTHING = Timed(0.0, 0.0, 0.0)
+
+# Products that keep more than 8 bits whatever the recipe: head, router (TransformerEngine's fp8 recipes cover the
+# linear layers of transformer blocks only).
+_WIDE = {"float8": "bfloat16", "float4": "bfloat16"}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One micro-batch on one rank.
+
+    tokens: of the micro-batch that this context-parallel rank holds. reach: keys that the average query sees in full
+    causal attention (half the length that attention costs follow). whole: tokens of the micro-batch on all
+    context-parallel ranks.
+    """
+
+    architecture: Architecture
+    execution: Execution
+    machine: Machine
+    kernels: Kernels
+    tokens: float
+    reach: float
+
+    @property
+    def whole(self) -> float:
+        """Tokens of the micro-batch on all context-parallel ranks."""
+        return self.tokens * self.execution.parallelism.cp
+
+    @property
+    def split(self) -> float:
+        """Tokens that this rank holds where sequence parallelism cuts what tensor parallelism leaves whole."""
+        layout = self.execution.parallelism
+        return self.tokens / layout.tp if layout.sequence_parallel else self.tokens
+
+    @property
+    def traits(self) -> TrainingTraits:
+        """What the stack adds to the kernels."""
+        return self.machine.stack.training
+
+    @property
+    def wide(self) -> str:
+        """The dtype of products that are not done in 8 bits or fewer."""
+        compute = self.execution.precision.compute
+        return _WIDE.get(compute, compute)
+
+    @property
+    def accumulate(self) -> str:
+        """The dtype of the weight gradients that products add to; where a pass of its own adds, of activations."""
+        precision = self.execution.precision
+        return precision.gradients if self.traits.fused_accumulation else precision.activations
+
+    @property
+    def activation_bytes(self) -> float:
+        """Of one number of an activation."""
+        return BYTES_OF[self.execution.precision.activations]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One operation: forward, backward, and the share of the forward that selective recomputation repeats.
+
+    overlap: what it may hide behind: nothing (""), products of the same layer ("tensor", "expert", "context").
+    """
+
+    name: str
+    forward: Timed
+    backward: Timed
+    bound: Bound
+    selective: float = 0.0
+
+
+def add(*timed: Timed) -> Timed:
+    """One after another."""
+    return Timed(
+        sum(t.seconds for t in timed),
+        sum(t.flops for t in timed),
+        sum(t.bytes for t in timed),
+        all(t.measured for t in timed),
+    )
+
+
+def times(timed: Timed, factor: float) -> Timed:
+    """`factor` such kernels."""
+    return Timed(timed.seconds * factor, timed.flops * factor, timed.bytes * factor, timed.measured)
+
+
+def linear(
+    setting: Setting, name: str, m: float, n: int, k: int, dtype: str = "", *, selective: float = 0.0
+) -> Part:
+    """(m, k) × (k, n): backward has the gradients of input (m, n) × (n, k) and weight (k, m) × (m, n).
+
+    With low-rank adapters the weight's gradient is not computed; two narrow products each way are added.
+    """
+    kernels = setting.kernels
+    dtype = dtype or setting.execution.precision.compute
+    forward, rank = kernels.gemm(m, n, k, dtype), setting.execution.lora_rank
+    if rank is None:
+        backward = kernels.gemm_backward(m, n, k, dtype, setting.accumulate)
+    else:
+        narrow = add(kernels.gemm(m, rank, k, setting.wide), kernels.gemm(m, n, rank, setting.wide))
+        forward, backward = add(forward, narrow), add(kernels.gemm(m, k, n, dtype), times(narrow, 2.0))
+    forward, backward = sustained(setting, forward, dtype), sustained(setting, backward, dtype)
+    return Part(name, forward, backward, bound_of(setting, forward, dtype), selective)
+
+
+def sustained(setting: Setting, timed: Timed, dtype: str) -> Timed:
+    """A product in the middle of a long run: tables hold short bursts, before the power limit lowers the clock.
+
+    Products of fewer bits draw less: half of the excess.
+    """
+    size, excess = BYTES_OF[dtype], setting.traits.sustained_products - 1.0
+    slower = 1.0 + excess * (1.0 if size == 2.0 else 0.5 if size < 2.0 else 0.0)
+    return Timed(timed.seconds * slower, timed.flops, timed.bytes, timed.measured)
+
+
+def passes(setting: Setting, name: str, elements: float, forward: float, backward: float) -> Part:
+    """Reads and writes of so many activations: each way so many times `elements`."""
+    size = elements * setting.activation_bytes * setting.traits.elementwise_factor
+    kernels = setting.kernels
+    return Part(name, kernels.memory(size * forward), kernels.memory(size * backward), "memory")
+
+
+def exchange(
+    setting: Setting,
+    name: str,
+    kind: Collective,
+    size: float,
+    ranks: int,
+    stride: int,
+    times: int,
+    hidden: float,
+) -> Part:
+    """`times` collectives of `size` bytes each way, of which the share `hidden` runs behind products."""
+    seconds = collective_seconds(kind, size, ranks, setting.machine, stride=stride) if ranks > 1 else 0.0
+    once = Timed(seconds * times * (1.0 - hidden), 0.0, size * times if ranks > 1 else 0.0)
+    return Part(name, once, once, "network")
+
+
+def bound_of(setting: Setting, timed: Timed, dtype: str) -> Bound:
+    """Whether the advertised peaks make this kernel's arithmetic or its memory traffic take longer."""
+    kind = setting.machine.kind
+    memory = timed.bytes / kind.memory_bandwidth_bytes_per_second
+    return "compute" if timed.flops / kind.peak(dtype) >= memory else "memory"

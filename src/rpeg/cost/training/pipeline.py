@@ -1,0 +1,75 @@
+"""How layers and ends fall on pipeline stages, and what filling the pipeline takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from rpeg.architecture import Architecture
+from rpeg.cost.execution import Execution
+
+
+@dataclass(frozen=True, slots=True)
+class Loads:
+    """The slowest stage and the others.
+
+    layers: of the slowest stage. first, last: 1.0 where it holds the embedding, the head. fill: seconds that one
+    micro-batch spends on all other stages.
+    """
+
+    layers: float
+    first: float
+    last: float
+    fill: float
+
+
+def loads_of(
+    architecture: Architecture,
+    execution: Execution,
+    kinds: Sequence[float],
+    embedding: float,
+    head: float,
+    *,
+    balanced: bool = False,
+) -> Loads:
+    """The loads of stages. kinds: seconds of one layer of each of the architecture's groups, one micro-batch.
+
+    Layers that the stages divide are spread evenly, unless stages are balanced by their time. Else whole layers are laid out so that the slowest stage, with the
+    embedding on the first and the head on the last, is as fast as can be.
+    """
+    stages, layers = execution.parallelism.pp, architecture.layers
+    total = sum(seconds * count for (_, count), seconds in zip(architecture.groups, kinds, strict=True))
+    mean = total / layers
+    if stages == 1:
+        return Loads(float(layers), 1.0, 1.0, 0.0)
+    if layers % (stages * execution.parallelism.vpp) == 0 and not balanced:
+        counts = [(layers / stages, layers / stages, layers / stages)]
+    else:
+        counts = _layouts(layers, stages)
+    loads = [_slowest(mean, embedding, head, *count, stages) for count in counts]
+    seconds, slowest = min(loads, key=lambda load: load[0])
+    return replace(slowest, fill=total + embedding + head - seconds)
+
+
+def _layouts(layers: int, stages: int) -> list[tuple[float, float, float]]:
+    """(first, between, last) layers of stages, where up to all of an end's layers move to the others."""
+    most, between = -(-layers // stages), max(1, stages - 2)
+    out: list[tuple[float, float, float]] = []
+    for last in range(most, -1, -1):
+        if stages == 2:
+            out.append((layers - last, 0, last))
+            continue
+        out += [(first, -(-(layers - last - first) // between), last) for first in (most, most - 1)]
+    return out
+
+
+def _slowest(
+    mean: float, embedding: float, head: float, first: float, between: float, last: float, stages: int
+) -> tuple[float, Loads]:
+    choices = [
+        (first * mean + embedding, Loads(first, 1.0, 0.0, 0.0)),
+        (last * mean + head, Loads(last, 0.0, 1.0, 0.0)),
+    ]
+    if stages > 2:
+        choices.append((between * mean, Loads(float(between), 0.0, 0.0, 0.0)))
+    return max(choices, key=lambda choice: choice[0])

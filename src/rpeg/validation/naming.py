@@ -1,0 +1,150 @@
+"""What published records call things, as what the model knows: device kinds, architectures, stacks, dtypes, links.
+
+Rules are tables of words, tried in order; the first whose words all stand in the text decides, and the last is the
+default for names never seen. No rule knows a source or a record.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from rpeg.architecture import Architecture, from_shape, named
+from rpeg.architecture.shape import FIELDS as SHAPE_FIELDS
+from rpeg.cluster import DeviceKind, Fabric, kind_named
+from rpeg.cost.precision import FLOAT32, Precision
+from rpeg.fields import is_text
+from rpeg.validation.links import fabric_of_words
+
+Record = Mapping[str, Any]
+Words = tuple[str, ...]
+
+_TRAINING: tuple[tuple[Words, str], ...] = (
+    (("megatron-deepspeed",), "eager"),  # layers of 2022: unfused attention, kernels launched one by one
+    (("maxtext",), "compiled"),
+    (("paxml",), "compiled"),
+    (("jax",), "compiled"),
+    (("xla",), "compiled"),
+    (("automodel",), "megatron"),  # NeMo AutoModel runs TransformerEngine's layers
+    (("nemo",), "megatron"),
+    (("megatron",), "megatron"),
+    (("transformerengine",), "megatron"),
+    (("mindspeed",), "megatron"),
+    (("alpa",), "compiled"),
+    (("deepspeed-chat",), "eager"),
+    ((), "flash"),  # eager PyTorch with FlashAttention: what most others are
+)
+_COMPILED_BY_DEFAULT = ("torchtitan",)  # torch.compile per layer, unless the record says compile: false
+
+# DeepSpeed's and InternEvo's optimizers reduce gradients in the dtype of the weights.
+_HALF_GRADIENTS = ("deepspeed", "internevo", "colossal")
+
+# FSDP's mixed precision policy, torch.autocast and MaxText keep float32 parameters and cast them when they are used.
+_FLOAT32_WEIGHTS = ("fsdp", "torchtitan", "composer", "jax", "amp")
+
+_VOCABULARY = (
+    50304  # GPT-2's 50,257 tokens padded to a multiple of 128, as Megatron-LM's examples and tests have it
+)
+
+_SERVING: tuple[tuple[Words, str], ...] = (
+    (("trtllm",), "tensorrt-llm"),
+    (("tensorrt",), "tensorrt-llm"),
+    (("trt-llm",), "tensorrt-llm"),
+    (("sglang",), "sglang"),
+    (("deepspeed",), "deepspeed"),
+    (("mii",), "deepspeed"),
+    (("hugging",), "eager"),
+    (("transformers",), "eager"),
+    ((), "vllm"),  # paged cache, captured graphs, continuous batches: what most engines do
+)
+
+
+def kind_of(gpu: str) -> DeviceKind:
+    """The device kind that a record's `gpu` names; notes in parentheses are passed over.
+
+    InputError names the nearest where there is none.
+    """
+    return kind_named(re.sub(r"\(.*?\)", " ", gpu).strip() or gpu)
+
+
+def architecture_of(model: Mapping[str, Any] | str) -> Architecture:
+    """The architecture of a record's `model`: its shape, completed with what is known of that name; or a name alone.
+
+    Notes (texts that are no field of a shape) are passed over; a shape without a vocabulary has GPT-2's. InputError
+    names an unknown or a missing field.
+    """
+    if isinstance(model, str):
+        return named(model)
+    kept = {key: value for key, value in model.items() if key in SHAPE_FIELDS or not is_text(value)}
+    if kept.get("layers") and not kept.get("vocab"):
+        kept["vocab"] = _VOCABULARY
+    return _architecture(tuple(sorted(kept.items())))
+
+
+@lru_cache(maxsize=4096)
+def _architecture(shape: tuple[tuple[str, Any], ...]) -> Architecture:
+    return from_shape(dict(shape))
+
+
+def training_stack_of(framework: str, record: Record | None = None) -> str:
+    """The software stack that trains: `megatron`, `compiled`, `flash` (the default) or `eager`.
+
+    record: its `compile` and `attention` decide where the framework leaves them open.
+    """
+    row = record or {}
+    text = framework.lower()
+    if any(word in text for word in _COMPILED_BY_DEFAULT):
+        return "flash" if row.get("compile") is False else "compiled"
+    name = _first(_TRAINING, text) or "flash"
+    if name == "flash" and row.get("compile") is True:
+        return "compiled"
+    if str(row.get("attention", "")).lower() in ("eager", "unfused", "naive", "math"):
+        return "eager"
+    return name
+
+
+def serving_stack_of(engine: str) -> str:
+    """The software stack that generates: `tensorrt-llm`, `sglang`, `deepspeed`, `eager` or `vllm` (the default)."""
+    return _first(_SERVING, engine) or "vllm"
+
+
+def fabric_of(record: Record) -> Fabric:
+    """The links of a record's cluster: what `interconnect` says of them, else those of a typical system."""
+    per_node = record.get("gpus_per_node")
+    words = str(record.get("interconnect") or "")
+    return fabric_of_words(kind_of(str(record.get("gpu", ""))), words, int(per_node) if per_node else None)
+
+
+def precision_of(text: str | None, framework: str = "") -> Precision:
+    """The dtypes of training that words such as "bf16 + fp32 grad accumulation" or "MXFP8" describe.
+
+    Nothing, and "bf16" alone: 16-bit products and weights; float32 gradients, master weights and moments, as Megatron
+    has them. fp16, and frameworks of `_HALF_GRADIENTS`, accumulate in 16 bits unless the words say fp32. Sharded data
+    parallelism and automatic mixed precision (`_FLOAT32_WEIGHTS`) hold float32 parameters, which they cast to compute.
+    "pure" and "true": everything in 16 bits.
+    """
+    words, name = (text or "").lower(), framework.lower()
+    half = "float16" if re.search(r"\bfp16|\bfloat16", words) else "bfloat16"
+    base = Precision(compute=half, weights=half, activations=half)
+    if re.search(r"\b(fp32|float32|tf32)", words) and not re.search(
+        r"bf16|bfloat16|fp16|float16|fp8|fp4", words
+    ):
+        return replace(FLOAT32, cache=base.cache)
+    if re.search(r"pure|-true", words):
+        return replace(base, gradients=half, master=False, moments=half)
+    if "fp32" not in words and (half == "float16" or any(word in name for word in _HALF_GRADIENTS)):
+        base = replace(base, gradients=half)
+    if any(word in f"{name} {words}" for word in _FLOAT32_WEIGHTS):
+        base = replace(base, weights="float32", master=False)
+    if "fp4" in words:
+        return replace(base, compute="float4")
+    return replace(base, compute="float8") if "fp8" in words else base
+
+
+def _first(table: tuple[tuple[Words, str], ...], text: str) -> str | None:
+    """The first entry whose words all stand in the text."""
+    lower = text.lower()
+    return next((name for words, name in table if all(word in lower for word in words)), None)
