@@ -10,7 +10,7 @@ from rpeg.architecture import named
 from rpeg.cluster import Link, device_kind
 from rpeg.cluster.fabric import Fabric
 from rpeg.cost import Execution, Machine, Precision, Sequences, stack
-from rpeg.cost.execution import Logits
+from rpeg.cost.execution import Logits, Offload
 from rpeg.cost.memory import (
     Footprint,
     advice,
@@ -144,7 +144,7 @@ def test_grpo_of_14b_does_not_fit_four_cards_whatever_its_batch() -> None:
         execution = Execution(layout, precision, token_budget=budget, recompute="full", logits=logits)
         batch = Sequences.equal(512, 1024)
         actor = train_memory(model, batch, execution, where).peak.device_bytes
-        reference = infer_memory(model, batch, Execution(layout), where).phases[0].pool_bytes("state")
+        reference = infer_memory(model, batch, Execution(layout), where).resting_bytes
         engine = generate_memory(
             model, Execution(Parallelism(tp=devices)), machine("vllm"), rows=1, context=1024
         )
@@ -235,7 +235,7 @@ def test_a_scoring_model_holds_no_training_state() -> None:
     footprint = infer_memory(
         model, Sequences.equal(64, 2048), Execution(microbatch=4), where, heads=("reward",)
     )
-    assert [phase.phase for phase in footprint.phases] == ["load", "score"]
+    assert [phase.phase for phase in footprint.phases] == ["load", "score", "rest"]
     assert footprint.peak.find("gradients float32") == footprint.peak.find("logits") == 0
     assert footprint.phases[0].find("parameters") == pytest.approx(2 * (model.parameters("reward")), rel=1e-6)
 
@@ -298,3 +298,22 @@ def test_pipelined_fsdp_keeps_weights_gathered() -> None:
     layers = 20 * sum(model.layer_parts(model.groups[0][0]).values())
     assert update.find("weights kept gathered") == pytest.approx(2 * layers)
     assert update.find("whole gradients") == pytest.approx(4 * layers)
+
+
+def test_what_rests_on_the_device_follows_offload() -> None:
+    model, where, batch = named("Llama-3.1-8B"), machine("flash"), Sequences.equal(8, 1024)
+    weights, states = 2 * model.parameters(), 14 * model.parameters()
+
+    def resting(offload: Offload) -> float:
+        return train_memory(model, batch, Execution(offload=offload), where).resting_bytes
+
+    assert resting("none") == pytest.approx(states)  # gradients are gone after a step
+    assert resting("optimizer") == pytest.approx(weights)
+    assert resting("all") == 0
+    kept = train_memory(model, batch, Execution(), machine("megatron")).resting_bytes
+    assert kept == pytest.approx(states + 4 * model.parameters())  # Megatron keeps its gradient buffer
+    engine = Execution(precision=Precision(cache="float8"))
+    awake = generate_memory(model, engine, machine("vllm"), rows=8, context=1024)
+    asleep = generate_memory(model, replace(engine, offload="all"), machine("vllm"), rows=8, context=1024)
+    assert awake.resting_bytes == pytest.approx(weights + 8 * 1024 * 64 * 1024)
+    assert asleep.resting_bytes == 0

@@ -43,7 +43,7 @@ class MemoryTraits:
     bucket_bytes: float = 0.0
     accumulates_whole: bool = False
     balanced_stages: bool = False
-    optimizer_bytes: float = 0.0
+    optimizer_bytes: float = 4.0
     graph_bytes: float = 1.0e9
     host_process_bytes: float = 4.0e9
     gradients_stay: bool = False
