@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rpeg.architecture import Architecture, from_shape, named
+from rpeg.architecture import Architecture
 from rpeg.cost.execution import Execution, Offload, Recompute
 from rpeg.cost.machine import Machine
 from rpeg.cost.precision import Precision
@@ -82,7 +82,7 @@ def architecture_of(record: Record) -> Architecture:
     options = dict(record.get("options") or {})
     if not model.get("vocab") and model.get("layers"):
         model["vocab"] = _vocabulary(model)
-    architecture = from_shape(model) if model.get("layers") else named(str(model.get("name", "")))
+    architecture = naming.architecture_of(model)
     if model.get("mla") and architecture.latent is None:
         raise InputError(f"model {architecture.name} has latent attention, its ranks are not given")
     if options.get("moe-latent-size") and not (architecture.experts and architecture.experts.latent):
