@@ -23,6 +23,8 @@ from rpeg.validation.outcome import Outcome
 Record = Mapping[str, Any]
 
 _POLICIES: tuple[Recompute, ...] = ("none", "selective", "full")
+_SEQUENCE_PARALLEL = ("torchtitan", "fsdp2", "nanotron")
+_STATIC_WORDS = ("tokendrop", "token drop", "token-drop")
 _LORA_RANK = 16  # where a row says LoRA and no rank: times hardly depend on it
 
 
@@ -73,12 +75,19 @@ def job_of(record: Record) -> tuple[Architecture, Sequences, Execution, Machine]
         parallelism=layout_of(record, name),
         precision=precision_of(record, name),
         microbatch=int(record.get("micro_batch") or 1),
+        graphs=_static(record),
         lora_rank=_LORA_RANK if record.get("task") == "lora" else None,
     )
     stated = recompute_of(str(record.get("recompute") or ""))
     if stated:
         return architecture, sequences, replace(execution, recompute=stated), machine
     return architecture, sequences, first_that_fits(architecture, sequences, execution, machine), machine
+
+
+def _static(record: Record) -> bool:
+    """Experts with a fixed capacity have static shapes: no launch waits for what the router decided."""
+    words = f"{record['model'].get('name', '')} {record.get('notes') or ''}".lower()
+    return any(word in words for word in _STATIC_WORDS)
 
 
 def layout_of(record: Record, stack_name: str) -> Parallelism:
@@ -109,9 +118,11 @@ def _shard(record: Record, dp: int, cp: int) -> int:
 
 
 def _sequence_parallel(record: Record, stack_name: str) -> bool:
-    """As printed; else what the stack does beside tensor parallelism: on in Megatron-Core and torchtitan."""
-    stated = record.get("sequence_parallel")
-    return bool(stated) if stated is not None else stack_name in ("megatron", "compiled")
+    """As printed; else what frameworks do beside tensor parallelism: on in Megatron-Core and in FSDP2's companions."""
+    stated, framework = record.get("sequence_parallel"), str(record.get("framework") or "").lower()
+    if stated is not None:
+        return bool(stated)
+    return stack_name in ("megatron", "compiled") or any(word in framework for word in _SEQUENCE_PARALLEL)
 
 
 def precision_of(record: Record, stack_name: str) -> Precision:
