@@ -26,9 +26,7 @@ LARGE = Policy(max_rows=4096, cache_bytes=1e15)
 
 def machine(memory: float = 1.0, links: float = 1.0) -> Machine:
     kind = device_kind("h100-sxm")
-    kind = replace(
-        kind, memory_bandwidth_bytes_per_second=kind.memory_bandwidth_bytes_per_second * memory
-    )
+    kind = replace(kind, memory_bandwidth_bytes_per_second=kind.memory_bandwidth_bytes_per_second * memory)
     levels = ((NODE, 8), (RACK, 1024))
     scaled = tuple(
         (replace(link, bandwidth_bytes_per_second=link.bandwidth_bytes_per_second * links), size)

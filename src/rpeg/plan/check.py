@@ -67,6 +67,11 @@ def parallelism_fits_blocks(plan: Plan) -> Iterator[str]:
                 f"stage {a.stage} has parallelism {a.parallelism} over {a.parallelism.devices} devices "
                 f"and a block of {len(a.block.ids)}; the two must be equal"
             )
+        if a.bundles < 0 or (a.bundles and a.parallelism.dp % a.bundles):
+            yield (
+                f"stage {a.stage} has dp {a.parallelism.dp} in {a.bundles} bundles, which are not equal; "
+                f"{_nearest_divisors(a.parallelism.dp, a.bundles)} would be"
+            )
         if a.microbatch < 1:
             yield f"stage {a.stage} has micro-batches of {a.microbatch}; at least 1"
         for name, value, known in (("recompute", a.recompute, RECOMPUTE), ("offload", a.offload, OFFLOAD)):
@@ -116,7 +121,7 @@ def parts_are_supported(plan: Plan) -> Iterator[str]:
             yield f"edge {edge.name}: chunks of {edge.chunk.count} samples exceed the batch"
     for stage in plan.graph.stages:
         replicas = plan.assignment(stage.name).replicas(stage.kind) if stage.kind is Kind.GENERATE else 1
-        if 1 < stage.parts and w.prompts // replicas < stage.parts:
+        if stage.parts > 1 and w.prompts // replicas < stage.parts:
             each = f" over {replicas} replicas" if replicas > 1 else ""
             yield (
                 f"stage {stage.name} is split into {stage.parts} parts of whole groups and has {w.prompts} prompts{each}; "
