@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rpeg.architecture import Architecture
-from rpeg.cost.execution import Execution, Offload, Recompute
+from rpeg.cost.execution import Execution, Offload, Recompute, Targets
 from rpeg.cost.machine import Machine
 from rpeg.cost.precision import Precision
 from rpeg.cost.stack import stack
@@ -61,6 +61,7 @@ def job_of(record: Record) -> MemoryJob:
         recompute=recompute_of(record),
         offload=offload_of(record),
         lora_rank=None if inference else adapter_rank(record, architecture),
+        lora_targets=targets_of(record),
     )
     passes = int(record.get("grad_accum") or 0) or _passes(record, layout.dp, microbatch)
     return MemoryJob(
@@ -71,6 +72,11 @@ def job_of(record: Record) -> MemoryJob:
         Machine(kind, naming.fabric_of(record), software),
         inference,
     )
+
+
+def _is_inference(record: Record) -> bool:
+    words = f"{record.get('task') or ''} {record.get('phase') or ''}".lower()
+    return bool(re.search(r"infer|generat", words))
 
 
 def architecture_of(record: Record) -> Architecture:
@@ -112,12 +118,17 @@ def layout_of(record: Record, architecture: Architecture, stack_name: str) -> Pa
         degree["ep"] *= int(record.get("etp") or degree["tp"])
     dp = int(record.get("dp") or max(1, _devices(record, architecture, degree) // replica))
     stage = record.get("zero_stage")
-    zero = int(stage) if stage is not None else 3 * (dp > 1)
+    zero = int(stage) if stage is not None else _usual_stage(stack_name) * (dp > 1)
     stated = record.get("sequence_parallel")
     along = degree["tp"] > 1 and (bool(stated) if stated is not None else zero == 3)
     return Parallelism(
         dp=dp, zero=zero, shard=_shard(record, dp, degree["cp"]), sequence_parallel=along, **degree
     )
+
+
+def _usual_stage(stack_name: str) -> int:
+    """ZeRO stage where a row gives none: Megatron and DeepSpeed shard optimizer state, PyTorch's own FSDP all."""
+    return 1 if stack_name in ("megatron", "eager") else 3
 
 
 def _devices(record: Record, architecture: Architecture, degree: Mapping[str, int]) -> int:
@@ -137,6 +148,11 @@ def adapter_rank(record: Record, architecture: Architecture) -> int | None:
     if not few and not re.search(r"lora|adapter", words):
         return None
     return int(record.get("lora_rank") or record.get("lora_r") or _LORA_RANK)
+
+
+def targets_of(record: Record) -> Targets:
+    """Queries and values, where libraries adapt only these by default and the row counts what is trained; else all."""
+    return "attention" if record.get("trainable_params") else "all"
 
 
 def offload_of(record: Record) -> Offload:
@@ -173,7 +189,9 @@ def precision_of(record: Record, zero: int) -> Precision:
     if "nf4" in quantised or "qlora" in task:
         # bitsandbytes' layers return the dtype of their input, and what is not quantised is float32 there
         weights = "nf4-double" if "dq" in quantised else "nf4"
-        precision = replace(precision, weights=weights, activations="float32")
+        precision = replace(precision, weights=weights)
+        if not _is_inference(record):
+            precision = replace(precision, activations="float32")
     return precision
 
 
@@ -184,8 +202,8 @@ def recompute_of(record: Record) -> Recompute:
         return "full"
     if words.startswith("selective"):
         return "selective"
-    sharded = record.get("zero_stage") is None and int(record.get("n_gpus") or 1) > 1
-    return "full" if sharded else "none"
+    tuned = record.get("task") and record.get("zero_stage") is None and int(record.get("n_gpus") or 1) > 1
+    return "full" if tuned else "none"
 
 
 def reported_rank(record: Record, pp: int) -> int | None:
