@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
-from rpeg.architecture import Architecture
+from rpeg.architecture import Architecture, named, names
 from rpeg.cost.execution import Execution, Offload, Recompute, Targets
 from rpeg.cost.machine import Machine
 from rpeg.cost.precision import Precision
@@ -80,31 +81,34 @@ def _is_inference(record: Record) -> bool:
 
 
 def architecture_of(record: Record) -> Architecture:
-    """The row's model; a vocabulary that it leaves out is that of the tokenizer that such a model is trained with.
+    """The row's model. One that leaves out its vocabulary is the known model of just that shape, where there is one.
 
-    InputError where the row's options name parts whose shapes it does not give.
+    Else it has the tokenizer that Megatron's tests train with: GPT-2's 50,257 entries, padded to a multiple of 128.
     """
     model = dict(record.get("model") or {})
-    options = dict(record.get("options") or {})
     if not model.get("vocab") and model.get("layers"):
-        model["vocab"] = _vocabulary(model)
-    architecture = naming.architecture_of(model)
-    if model.get("mla") and architecture.latent is None:
-        raise InputError(f"model {architecture.name} has latent attention, its ranks are not given")
-    if options.get("moe-latent-size") and not (architecture.experts and architecture.experts.latent):
-        raise InputError(
-            f"model {architecture.name} has recurrent layers or latent experts whose shapes are not given"
+        shape = (
+            model["layers"],
+            model.get("hidden"),
+            model.get("heads"),
+            model.get("kv_heads"),
+            model.get("n_experts"),
         )
-    return architecture
+        twin = _by_shape().get(shape)
+        if twin is not None:
+            return named(twin)
+        model["vocab"] = 50304
+    return naming.architecture_of(model)
 
 
-def _vocabulary(model: Mapping[str, Any]) -> int:
-    """Mixtral's tokenizer has 32,000 entries; that of Nemotron-4 15B (arXiv:2402.16819, table 1) 256,000; Megatron's
-    GPT-2 tokenizer 50,257, padded to a multiple of 128."""
-    name = str(model.get("name", "")).lower()
-    if "mixtral" in name:
-        return 32000
-    return 256000 if (model.get("layers"), model.get("hidden")) == (32, 6144) else 50304
+@cache
+def _by_shape() -> dict[tuple[int | None, ...], str]:
+    """Known models by layers, hidden width, heads, kv_heads and experts."""
+    out = {}
+    for name in names():
+        a = named(name)
+        out[a.layers, a.hidden, a.heads, a.kv_heads, a.experts.count if a.experts else None] = name
+    return out
 
 
 def layout_of(record: Record, architecture: Architecture, stack_name: str) -> Parallelism:
@@ -182,6 +186,8 @@ def precision_of(record: Record, zero: int) -> Precision:
         precision = Precision()
     if zero == 3 and precision.master:
         precision = replace(precision, weights="float32", master=False)
+    if dict(record.get("options") or {}).get("grad-reduce-in-bf16"):
+        precision = replace(precision, gradients="bfloat16")
     if "8bit" in str(record.get("optimizer") or "").lower().replace("-", ""):
         precision = replace(precision, moments="int8")
     quantised = str(record.get("quantization") or "").lower()
