@@ -104,7 +104,7 @@ def architecture_of(record: Record) -> Architecture:
 @cache
 def _by_shape() -> dict[tuple[int | None, ...], str]:
     """Known models by layers, hidden width, heads, kv_heads and experts."""
-    out = {}
+    out: dict[tuple[int | None, ...], str] = {}
     for name in names():
         a = named(name)
         out[a.layers, a.hidden, a.heads, a.kv_heads, a.experts.count if a.experts else None] = name
