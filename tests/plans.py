@@ -34,8 +34,9 @@ MEMORY_BYTES = 2**30
 
 
 def ppo_graph(evaluate_every: int = 2) -> Graph:
-    """A step of PPO with a critic, a reference and evaluation."""
-    return with_evaluation(ppo.graph(ppo.Hyper()), evaluate_every)
+    """A step of PPO with a critic, a reference and evaluation (0: without)."""
+    graph = ppo.graph(ppo.Hyper())
+    return with_evaluation(graph, evaluate_every) if evaluate_every else graph
 
 
 def grpo_graph() -> Graph:
@@ -137,6 +138,31 @@ def tensor_parallel() -> Plan:
     return make_plan(ppo_graph(), dict.fromkeys(names, (0, 1, 2, 3)), devices=4, tp=2)
 
 
+def minibatches() -> Plan:
+    """Streamed groups, and the trainer takes each minibatch when its members are ready."""
+    blocks = {"generate": (0, 1), "old_logprob": (2,), "train_actor": (3,)}
+    texts = ("stream{chunk=1,unit=group}", "stream{chunk=1,unit=minibatch}")
+    return make_plan(grpo_graph(), blocks, texts, devices=4)
+
+
+def restructured() -> Plan:
+    """One model for actor and critic, both assessed in one forward; generation and the reference in parts."""
+    blocks = {
+        "generate": (0,),
+        "reference": (1,),
+        "old_logprob+value": (1,),
+        "train_actor+train_critic": (1,),
+    }
+    texts = (
+        "share{actor=actor,critic=critic}",
+        "fuse{a=old_logprob,b=value}",
+        "split{stage=generate,parts=2}",
+        "split{stage=reference,parts=2}",
+        "split{stage=old_logprob+value,parts=4}",
+    )
+    return make_plan(ppo_graph(0), blocks, texts)
+
+
 PLANS: Mapping[str, Callable[[], Plan]] = {
     "colocated": colocated,
     "split": split,
@@ -145,6 +171,8 @@ PLANS: Mapping[str, Callable[[], Plan]] = {
     "tensor_parallel": tensor_parallel,
     "asynchronous": asynchronous,
     "latest": lambda: asynchronous("latest"),
+    "minibatches": minibatches,
+    "restructured": restructured,
 }
 
 Durations = Callable[[Item], float]
@@ -221,7 +249,8 @@ class _Driver:
             What.LAUNCH, item, lanes=command.lanes, parts=command.parts, ids=command.ids, versions=versions
         )
         stage = self.plan.graph.stage(item.name)
-        makes = dict.fromkeys(stage.models, item.step + 1) if stage.kind is Kind.TRAIN else {}
+        publishes = stage.kind is Kind.TRAIN and self.scheduler.lowered.ends(item.slot)
+        makes = dict.fromkeys(stage.models, item.step + 1) if publishes else {}
         digests = {f"{m}@{v}": self._digest(m, v) for m, v in makes.items()}
         ids = list(command.ids)
         if stage.kind is Kind.GENERATE:
