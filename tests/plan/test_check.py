@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from rpeg.errors import GraphError, PlanError
-from rpeg.ir import Chunk, Unit
 from rpeg.plan import Assignment, Devices, Host, Lane, Parallelism, Plan, Turn, check, violations
 from rpeg.plan.check import ORDER_RULES, STATIC_RULES, every_stage_is_assigned_once
 from rpeg.transforms import parse
-from samples_of_plans import assign, plan_of, ppo, reordered, workload
+from samples_of_plans import assign, grpo, plan_of, ppo, reordered, workload
 
 GOOD = plan_of(ppo(), assign(ppo(), (0, 1)))
+PRUNED = parse("prune{stage=old_logprobs}").apply(grpo())
 
 
 def _assigned(stage: str, **changes: object) -> Plan:
@@ -114,12 +114,7 @@ BROKEN: tuple[tuple[str, Plan, str], ...] = (
     ),
     (
         "own_scores_are_of_current_weights",
-        plan_of(
-            grpo(),
-            assign(grpo(), (0,)),
-            workload(minibatches=2),
-            applied=(parse("prune{stage=old_logprobs}"),),
-        ),
+        plan_of(PRUNED, assign(PRUNED, (0,)), workload(minibatches=2)),
         "train_actor gives old_logprobs itself and takes 2 updates a step",
     ),
     (
