@@ -51,7 +51,8 @@ def layer_kept(architecture: Architecture, layer: Layer, execution: Execution, s
     widest = _widest(architecture, layer, execution)
     passing = size * (2 * width * whole + 3 * widest)
     if not trained:
-        every -= size * (width * whole + widest)  # products with frozen weights keep no inputs
+        # products with frozen weights keep no inputs; adapters keep theirs, cast to their float32
+        every += 4 * width * whole - size * (width * whole + widest)
     if execution.recompute == "full":
         return Kept(size * width * whole, every, passing, 0.0, pairs)
     if execution.recompute == "selective":
