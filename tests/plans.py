@@ -140,27 +140,20 @@ def tensor_parallel() -> Plan:
 
 def minibatches() -> Plan:
     """Streamed groups, and the trainer takes each minibatch when its members are ready."""
-    blocks = {"generate": (0, 1), "old_logprob": (2,), "train_actor": (3,)}
+    blocks = {"generate": (0, 1), "old_logprob": (2,), "train_actor": (2, 3)}
     texts = ("stream{chunk=1,unit=group}", "stream{chunk=1,unit=minibatch}")
     return make_plan(grpo_graph(), blocks, texts, devices=4)
 
 
-def restructured() -> Plan:
-    """One model for actor and critic, both assessed in one forward; generation and the reference in parts."""
-    blocks = {
-        "generate": (0,),
-        "reference": (1,),
-        "old_logprob+value": (1,),
-        "train_actor+train_critic": (1,),
-    }
+def in_parts() -> Plan:
+    """Generation and assessment work through their batches in parts; the trainers take minibatches of the whole."""
     texts = (
-        "share{actor=actor,critic=critic}",
-        "fuse{a=old_logprob,b=value}",
         "split{stage=generate,parts=2}",
         "split{stage=reference,parts=2}",
-        "split{stage=old_logprob+value,parts=4}",
+        "split{stage=old_logprob,parts=4}",
+        "stream{chunk=1,unit=minibatch}",
     )
-    return make_plan(ppo_graph(0), blocks, texts)
+    return make_plan(ppo_graph(), SPLIT, texts)
 
 
 PLANS: Mapping[str, Callable[[], Plan]] = {
@@ -172,7 +165,7 @@ PLANS: Mapping[str, Callable[[], Plan]] = {
     "asynchronous": asynchronous,
     "latest": lambda: asynchronous("latest"),
     "minibatches": minibatches,
-    "restructured": restructured,
+    "in_parts": in_parts,
 }
 
 Durations = Callable[[Item], float]
