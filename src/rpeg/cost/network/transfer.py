@@ -22,7 +22,8 @@ class Transfer:
     itself holds already. node_bytes: what another device of its node holds. fabric_bytes: the rest, from other nodes.
     Each receiver takes a piece from the nearest holder; holders of equal pieces share the sending evenly.
     receive_node_bytes, receive_fabric_bytes: of the receiver that lacks most. send_fabric_bytes: of the busiest sender.
-    senders, receivers: devices. convert: dtypes differ, so that local bytes are rewritten.
+    senders, receivers: devices. expert_ranks: over which the senders deal experts. convert: dtypes differ, so that
+    local bytes are rewritten.
     """
 
     model_bytes: float
@@ -36,6 +37,7 @@ class Transfer:
     send_fabric_bytes: float
     senders: int
     receivers: int
+    expert_ranks: int
     convert: bool
 
     @property
@@ -90,6 +92,7 @@ def transfer(
         send_fabric_bytes=float(sent.max()),
         senders=source.parallelism.devices,
         receivers=target.parallelism.devices,
+        expert_ranks=source.parallelism.ep,
         convert=source.dtype != target.dtype,
     )
 
