@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 
 import pytest
@@ -146,3 +147,15 @@ def test_more_stages_than_layers_are_refused():
 
 def test_offload_follows_the_host_link():
     assert offload(4.25e10, machine()).seconds == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("first", [0, 3, 8, 60])
+def test_both_ways_of_looking_into_a_node_agree(monkeypatch, first):
+    module = importlib.import_module("rpeg.cost.network.transfer")
+    held, wanted = Held(Parallelism(dp=32, tp=2, ep=8, zero=3)), Held(Parallelism(tp=4, dp=16), first)
+    plans = []
+    for many in (0, 10**9):
+        monkeypatch.setattr(module, "_MANY_PIECES", many)
+        plans.append(module.transfer.__wrapped__(MIXTURE, held, wanted, fabric()))
+    assert plans[0].node_bytes == pytest.approx(plans[1].node_bytes)
+    assert plans[0].fabric_bytes == pytest.approx(plans[1].fabric_bytes)
