@@ -28,7 +28,7 @@ _TRAINING: tuple[tuple[Words, str], ...] = (
     (("paxml",), "compiled"),
     (("jax",), "compiled"),
     (("xla",), "compiled"),
-    (("automodel",), "megatron"),  # NeMo AutoModel runs TransformerEngine's layers
+    (("automodel",), "flash"),  # eager PyTorch with FSDP2, whatever kernels its layers call
     (("nemo",), "megatron"),
     (("megatron",), "megatron"),
     (("transformerengine",), "megatron"),
@@ -37,7 +37,6 @@ _TRAINING: tuple[tuple[Words, str], ...] = (
     (("deepspeed-chat",), "eager"),
     ((), "flash"),  # eager PyTorch with FlashAttention: what most others are
 )
-_COMPILED_BY_DEFAULT = ("torchtitan",)  # torch.compile per layer, unless the record says compile: false
 
 # DeepSpeed's and InternEvo's optimizers reduce gradients in the dtype of the weights.
 _HALF_GRADIENTS = ("deepspeed", "internevo", "colossal")
@@ -96,8 +95,6 @@ def training_stack_of(framework: str, record: Record | None = None) -> str:
     """
     row = record or {}
     text = framework.lower()
-    if any(word in text for word in _COMPILED_BY_DEFAULT):
-        return "flash" if row.get("compile") is False else "compiled"
     name = _first(_TRAINING, text) or "flash"
     if name == "flash" and row.get("compile") is True:
         return "compiled"

@@ -45,7 +45,7 @@ class TrainingTraits:
     reduction_overlap: float = 0.0
     tensor_overlap: float = 0.0
     expert_overlap: float = 0.0
-    deduplicated_dispatch: bool = False
+    deduplicated_dispatch: bool = True
     balanced_stages: bool = False
     host_seconds_per_update: float = 0.0
     fused_accumulation: bool = False
