@@ -36,6 +36,8 @@ MEMORY_EFFICIENCY = 0.85
 # Batched products of scores with their narrow inner dimension, of the dense peak: as the attention tables of the
 # unfused kernels' successors reach at head dimension 64.
 _SCORES_EFFICIENCY = 0.5
+# Curves that are kept; a search over shapes must not fill the memory.
+_MOST_CURVES = 4096
 # Where no table is known: share of the peak of large products in dtypes that run on ordinary cores.
 ROOFLINE = {"float32": 0.85, "float64": 0.85}
 # Scores and values recomputed and differentiated: 5 products instead of 2 (FlashAttention-2, arXiv:2307.08691, §3.1).
@@ -140,7 +142,10 @@ class Kernels:
         """One new token for each of `rows` sequences with `context` tokens of cache each; dtype: of the cache."""
         work = decode_attention_work(rows, context, heads, kv_heads, head_dim, dtype)
         compute = computes_as(self.kind, ATTENTION_DTYPE)
-        asked_ = self._of("decode_attention", dtype, self.stack.kernels.library, head_dim, compute)
+        library = self.stack.kernels.library
+        asked_ = self._of("decode_attention", dtype, library, head_dim, compute)
+        if heads == kv_heads:
+            asked_ = self._of("decode_attention_ungrouped", dtype, library, head_dim, compute) or asked_
         if asked_ is None:
             return self._roofline(work, compute, 0.7)
         return asked_.timed(work, heads / kv_heads, rows * kv_heads, context)
@@ -186,6 +191,8 @@ class Kernels:
         key = (free, n, m if free == "k" else k, dtype)
         curve = self._curves.get(key)
         if curve is None:
+            if len(self._curves) >= _MOST_CURVES:
+                self._curves.clear()
             curve = self._curves[key] = self._curve(m, n, k, dtype, free)
         return curve.timed(m if free == "m" else k, work)
 

@@ -56,6 +56,7 @@ REFERENCES: Mapping[str, Reference] = {
     "gemm": _gemm_ideal,
     "attention": _attention_ideal,
     "decode_attention": _decode_ideal,
+    "decode_attention_ungrouped": _decode_ideal,
     "experts": _experts_ideal,
     "latent_attention": _latent_ideal,
     "latent_decode": _latent_decode_ideal,
