@@ -59,10 +59,7 @@ class RlStep:
 
     def machine(self, software: str) -> Machine:
         """The devices under a stack."""
-        chosen = stack(software, self.kind.name)
-        if software == self.serving and self.memory_share is not None:
-            chosen = replace(chosen, serving=replace(chosen.serving, memory_share=self.memory_share))
-        return Machine(self.kind, self.fabric, chosen)
+        return Machine(self.kind, self.fabric, stack(software, self.kind.name))
 
 
 def step_cost(step: RlStep) -> Cost:
@@ -101,7 +98,7 @@ def _generation(step: RlStep, batches: int) -> Cost:
         step.generate,
         step.machine(step.serving),
         samples_per_prompt=step.group,
-        policy=Policy(),
+        policy=Policy(overlapped=False, memory_share=step.memory_share),
     )
     return run.cost
 
