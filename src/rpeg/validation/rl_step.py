@@ -131,7 +131,7 @@ def bins(lengths: Ints, size: int) -> int:
 def _scoring(step: RlStep) -> list[Cost]:
     machine = step.machine(step.training)
     sequences, execution = _batch(step, step.score, 1)
-    out = []
+    out = [_turn(machine)]
     if step.scorings:
         one = infer_stage(step.architecture, sequences, execution, machine)
         out.append(replace(one.scaled(step.scorings), name="log-probabilities", count=step.scorings))
@@ -153,7 +153,11 @@ def _training(step: RlStep) -> list[Cost]:
         train_stage(step.architecture, sequences, execution, machine, updates=step.updates, heads=head)
         for _, head in heads
     ]
-    return [replace(cost, name=name) for (name, _), cost in zip(heads, costs, strict=True)]
+    return [_turn(machine), *(replace(cost, name=name) for (name, _), cost in zip(heads, costs, strict=True))]
+
+
+def _turn(machine: Machine) -> Cost:
+    return Cost("turn", machine.stack.network.turn_seconds, bound="host")
 
 
 def _refit(step: RlStep) -> list[Cost]:

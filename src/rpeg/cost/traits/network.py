@@ -17,6 +17,7 @@ class NetworkTraits:
     tensor_seconds: host time for one named tensor on its way into an engine.
     gather_seconds: host time for the gathering of one sharded tensor on the way out of a trainer.
     bucket_seconds: host time for one bucket of tensors: a call, its answer, a barrier.
+    turn_seconds: a process that turns from one kind of work to another empties its allocator's cache and prepares.
     wake_seconds: an engine that slept maps its memory again; its captured graphs stay valid.
     recapture_seconds: an engine that was torn down captures its graphs again.
     """
@@ -29,5 +30,6 @@ class NetworkTraits:
     tensor_seconds: float = 1e-4
     gather_seconds: float = 3e-4
     bucket_seconds: float = 5e-3
+    turn_seconds: float = 1.2
     wake_seconds: float = 1.0
     recapture_seconds: float = 20.0
