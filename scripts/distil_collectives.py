@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from rpeg.cost.kernels.distil import LIBRARIES, SYSTEMS, columns_of, versions
+from rpeg.cost.kernels.distil.package import LIBRARIES, SYSTEMS, columns_of, versions
 
 OUT = Path(__file__).parents[1] / "src" / "rpeg" / "cost" / "data" / "network"
 NAMES = {"alltoall": "all_to_all"}

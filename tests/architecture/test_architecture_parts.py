@@ -69,6 +69,20 @@ def test_json_keeps_any_pattern(model: Architecture) -> None:
     assert hash(again) == hash(model)
 
 
+def test_hashes_do_not_travel() -> None:
+    """Python salts the hashes of texts in each process."""
+    import pickle
+    import subprocess
+    import sys
+
+    hash(PLAIN)
+    code = "import pickle, sys; m = pickle.loads(sys.stdin.buffer.read()); print(hash(type(m)(**vars(m))) == hash(m))"
+    told = subprocess.run(
+        [sys.executable, "-c", code], input=pickle.dumps(PLAIN), capture_output=True, check=True
+    )
+    assert told.stdout.strip() == b"True"
+
+
 def test_active_experts_are_counted_once_a_layer() -> None:
     model = dataclasses.replace(PLAIN, experts=Experts(8, 2, 16))
     expert = 3 * 32 * 16

@@ -32,7 +32,7 @@ SPELLINGS = {
     "DeepSeek-R1": ["nvidia/DeepSeek-R1-NVFP4", "deepseek-ai/DeepSeek-R1-0528"],
     "gpt-oss-120b": ["GPT OSS 120B", "openai/gpt-oss-120b"],
     "Mistral-7B": ["mistral-7b-v0.2", "mistralai/Mistral-7B-Instruct-v0.2"],
-    "Mistral-7B-v0.1": ["mistralai/Mistral-7B-v0.1"],
+    "Mistral-7B-v0.1": ["mistralai/Mistral-7B-v0.1", "mistralai/Mistral-7B-Instruct-v0.1"],
     "Gemma-2-2B": ["gemma-2-2b-it (actor, critic)"],
     "Phi-3-mini-4k": ["Phi-3-mini-4k-instruct"],
     "Kimi-K2.5": ["moonshotai/Kimi-K2.5"],

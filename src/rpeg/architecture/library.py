@@ -18,10 +18,12 @@ from rpeg.errors import InputError, nearest
 _DATA = Path(__file__).with_name("data")
 
 # Words that tell versions of one shape apart: how it was tuned, its number format, its date.
-_NOT_SHAPE = re.compile(
+_TUNING = (
     r"instruct|it|chat|base|pt|hf|sft|dpo|grpo|rl|zero|thinking|preview|meta|nvidia|fp8|bf16|fp16|nvfp4|mxfp4|fp4|"
-    r"int4|int8|awq|gptq|gguf|w\d+a\d+|v0\.\d|(0[1-9]|1[0-2])\d\d|2[3-6](0[1-9]|1[0-2])|step50k|3t"
+    r"int4|int8|awq|gptq|gguf|w\d+a\d+|(0[1-9]|1[0-2])\d\d|2[3-6](0[1-9]|1[0-2])"
 )
+# From the most exact reading of a name to the loosest: words that each leaves out. A release seldom changes a shape.
+_LEFT_OUT = (re.compile(r"(?!)"), re.compile(_TUNING), re.compile(_TUNING + r"|v0\.\d"))
 
 
 def names() -> tuple[str, ...]:
@@ -79,9 +81,13 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @cache
 def _spellings() -> Mapping[str, str]:
-    """Reduced spelling → name; full spellings go before those without version words."""
-    exact = {_reduced(text): name for name in _entries() for text in _written(name)}
-    return {_shape_only(text): name for name in _entries() for text in _written(name)} | exact
+    """Reduced spelling → name; where two models share one, the more exact reading has it."""
+    found: dict[str, str] = {}
+    for left_out in _LEFT_OUT:
+        for name in _entries():
+            for text in _written(name):
+                found.setdefault(_reduced(text, left_out), name)
+    return found
 
 
 def _written(name: str) -> list[str]:
@@ -89,22 +95,15 @@ def _written(name: str) -> list[str]:
 
 
 def _readings(text: str) -> list[str]:
-    """The reduced spellings that a text may stand for, the most exact first."""
+    """The reduced spellings that a text may stand for, the most exact first, without remarks in brackets."""
     bare = re.sub(r"\(.*?\)|\b\d+-nodes?\b", " ", text).strip()
-    last = bare.rsplit("/", 1)[-1]
-    return [_reduced(last), _shape_only(last), _reduced(bare), _shape_only(bare)]
+    return [_reduced(part, left_out) for left_out in _LEFT_OUT for part in (bare.rsplit("/", 1)[-1], bare)]
 
 
-def _words(text: str) -> list[str]:
-    return [word for word in re.split(r"[\s_\-/]+", text.lower()) if word]
-
-
-def _reduced(text: str) -> str:
-    return "".join(_words(text))
-
-
-def _shape_only(text: str) -> str:
-    return "".join(word for word in _words(text) if not _NOT_SHAPE.fullmatch(word))
+def _reduced(text: str, left_out: re.Pattern[str] = _LEFT_OUT[0]) -> str:
+    """The words of a name run together, in lower case, without some."""
+    words = re.split(r"[\s_\-/]+", text.lower())
+    return "".join(word for word in words if not left_out.fullmatch(word))
 
 
 def _as_written(message: str) -> str:

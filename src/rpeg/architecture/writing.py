@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
+from rpeg.architecture import writing_gpt
 from rpeg.architecture.huggingface import from_config
 from rpeg.architecture.layers import Layer
 from rpeg.architecture.model import Architecture
@@ -234,64 +235,17 @@ def _nemotron_h(a: Architecture) -> dict[str, Any]:
     return config
 
 
-def _gpt2(a: Architecture) -> dict[str, Any]:
-    return {
-        "n_embd": a.hidden,
-        "n_head": a.heads,
-        "n_layer": a.layers,
-        "n_inner": a.ffn,
-        "n_positions": a.context,
-        "vocab_size": a.vocabulary,
-        "tie_word_embeddings": a.tied_embeddings,
-        "activation_function": a.activation,
-    }
-
-
-def _opt(a: Architecture) -> dict[str, Any]:
-    config = {key: _shared(a)[key] for key in ("hidden_size", "num_attention_heads", "num_hidden_layers")}
-    config |= {"vocab_size": a.vocabulary, "max_position_embeddings": a.context, "ffn_dim": a.ffn}
-    config |= {"word_embed_proj_dim": a.hidden, "activation_function": a.activation}
-    return {**config, "enable_bias": a.qkv_bias, "tie_word_embeddings": a.tied_embeddings}
-
-
-def _bloom(a: Architecture) -> dict[str, Any]:
-    shape = {"hidden_size": a.hidden, "n_layer": a.layers, "n_head": a.heads, "vocab_size": a.vocabulary}
-    return {**shape, "seq_length": a.context, "tie_word_embeddings": a.tied_embeddings}
-
-
-def _falcon(a: Architecture) -> dict[str, Any]:
-    shape = {key: _shared(a)[key] for key in ("hidden_size", "num_attention_heads", "num_hidden_layers")}
-    shape |= {"vocab_size": a.vocabulary, "max_position_embeddings": a.context, "ffn_hidden_size": a.ffn}
-    grouped = 1 < a.kv_heads < a.heads
-    kind = {"new_decoder_architecture": grouped, "multi_query": a.kv_heads == 1, "parallel_attn": True}
-    kind |= {"num_kv_heads": a.kv_heads, "bias": a.qkv_bias, "activation": a.activation}
-    if not grouped:
-        kind["parallel_attn"] = a.shared_norm
-    return {**shape, **kind, "tie_word_embeddings": a.tied_embeddings}
-
-
-def _mpt(a: Architecture) -> dict[str, Any]:
-    shape = {
-        "d_model": a.hidden,
-        "n_heads": a.heads,
-        "n_layers": a.layers,
-        "expansion_ratio": a.ffn // a.hidden,
-    }
-    shape |= {"vocab_size": a.vocabulary, "max_seq_len": a.context, "tie_word_embeddings": a.tied_embeddings}
-    return {**shape, "no_bias": not a.qkv_bias, "attn_config": {"alibi": not a.learned_positions}}
-
-
 _WRITERS: Mapping[str, Callable[[Architecture], dict[str, Any]]] = {
-    "bloom": _bloom,
+    "bloom": writing_gpt.bloom,
     **dict.fromkeys(("deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite", "kimi_k2"), _latent),
-    "falcon": _falcon,
+    "falcon": writing_gpt.falcon,
     "gemma": _gemma,
     "gemma2": _gemma_windowed,
     "gemma3_text": _gemma_windowed,
     "glm4_moe": _glm4_moe,
     "glm_moe_dsa": _latent,
-    "gpt2": _gpt2,
-    "gptj": _gpt2,
+    "gpt2": writing_gpt.gpt2,
+    "gptj": writing_gpt.gpt2,
     "gpt_neox": _biased,
     "gpt_oss": _gpt_oss,
     "granite": _llama,
@@ -300,11 +254,11 @@ _WRITERS: Mapping[str, Callable[[Architecture], dict[str, Any]]] = {
     "minimax_m2": _minimax,
     "mistral": _windowed,
     "mixtral": _mixtral,
-    "mpt": _mpt,
+    "mpt": writing_gpt.mpt,
     "nemotron": _llama,
     "nemotron_h": _nemotron_h,
     "olmo2": _biased,
-    "opt": _opt,
+    "opt": writing_gpt.opt,
     "phi": _shared,
     "phi3": _windowed,
     "qwen2": _qwen2,

@@ -13,7 +13,7 @@ from typing import Any
 from rpeg.cost.memory import Footprint, Phase, generate_memory, train_memory
 from rpeg.cost.sequences import Sequences
 from rpeg.errors import InputError
-from rpeg.units import GIB
+from rpeg.units import GIB, MIB
 from rpeg.validation import memory_settings as settings
 from rpeg.validation.outcome import Outcome
 
@@ -111,6 +111,8 @@ def _unit_bytes(unit: str, framework: str) -> float:
     words = unit.lower()
     if words.startswith("bytes"):
         return 1.0
+    if words.startswith(("mib", "mb")):
+        return float(MIB)
     if words.startswith("gib"):
         return float(GIB)
     return 1e9 if "litgpt" in framework.lower() else float(GIB)

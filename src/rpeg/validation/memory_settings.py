@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rpeg.architecture import Architecture, from_shape, named
-from rpeg.cost.execution import Execution, Recompute
+from rpeg.architecture import Architecture
+from rpeg.cost.execution import Execution, Offload, Recompute
 from rpeg.cost.machine import Machine
 from rpeg.cost.precision import Precision
 from rpeg.cost.stack import stack
@@ -16,6 +17,9 @@ from rpeg.plan import Parallelism
 from rpeg.validation import naming
 
 Record = Mapping[str, Any]
+
+_ACCUMULATES_WHOLE = ("litgpt", "lightning", "accelerate")
+"""Frameworks that accumulate gradients in FSDP1's no_sync, which keeps them whole, those of frozen weights too."""
 
 _LORA_RANK = 8  # where a row does not say: adapters weigh next to nothing
 
@@ -43,15 +47,20 @@ def job_of(record: Record) -> MemoryJob:
     software = stack(name, kind.name)
     if dict(record.get("options") or {}).get("attention-backend") == "unfused":
         software = replace(software, kernels=replace(software.kernels, attention="unfused"))
+    if any(word in framework.lower() for word in _ACCUMULATES_WHOLE):
+        software = replace(software, memory=replace(software.memory, accumulates_whole=True))
     layout = layout_of(record, architecture, name)
     microbatch = microbatch_of(record)
-    task = str(record.get("task") or "").lower()
+    inference = bool(
+        re.search(r"infer|generat", f"{record.get('task') or ''} {record.get('phase') or ''}".lower())
+    )
     execution = Execution(
         parallelism=layout,
         precision=precision_of(record, layout.zero),
         microbatch=microbatch,
         recompute=recompute_of(record),
-        lora_rank=None if not task or "full" in task or "inference" in task else _LORA_RANK,
+        offload=offload_of(record),
+        lora_rank=None if inference else adapter_rank(record, architecture),
     )
     passes = int(record.get("grad_accum") or 0) or _passes(record, layout.dp, microbatch)
     return MemoryJob(
@@ -60,7 +69,7 @@ def job_of(record: Record) -> MemoryJob:
         int(record["seq_len"]),
         execution,
         Machine(kind, naming.fabric_of(record), software),
-        "inference" in task,
+        inference,
     )
 
 
@@ -73,7 +82,7 @@ def architecture_of(record: Record) -> Architecture:
     options = dict(record.get("options") or {})
     if not model.get("vocab") and model.get("layers"):
         model["vocab"] = _vocabulary(model)
-    architecture = from_shape(model) if model.get("layers") else named(str(model.get("name", "")))
+    architecture = naming.architecture_of(model)
     if model.get("mla") and architecture.latent is None:
         raise InputError(f"model {architecture.name} has latent attention, its ranks are not given")
     if options.get("moe-latent-size") and not (architecture.experts and architecture.experts.latent):
@@ -120,6 +129,24 @@ def _devices(record: Record, architecture: Architecture, degree: Mapping[str, in
     return max(nodes * int(record.get("gpus_per_node") or 8), dense, degree["ep"] * degree["pp"])
 
 
+def adapter_rank(record: Record, architecture: Architecture) -> int | None:
+    """The rank of adapters where words say LoRA or the like, or a small part of the parameters is trained."""
+    words = f"{record.get('task') or ''} {record.get('method') or ''}".lower()
+    trained = record.get("trainable_params")
+    few = isinstance(trained, int | float) and trained < 0.1 * architecture.parameters()
+    if not few and not re.search(r"lora|adapter", words):
+        return None
+    return int(record.get("lora_rank") or record.get("lora_r") or _LORA_RANK)
+
+
+def offload_of(record: Record) -> Offload:
+    """What the row's words send to the host: the optimizer, or parameters too."""
+    words = str(record.get("offload") or record.get("cpu_offload") or "").lower()
+    if not words or words in ("false", "none", "no"):
+        return "none"
+    return "all" if re.search(r"all|param|true", words) else "optimizer"
+
+
 def microbatch_of(record: Record) -> int:
     """Sequences of a micro-batch; where only a replica's whole batch is printed, as many as pipeline ranks want."""
     if record.get("micro_batch"):
@@ -139,6 +166,8 @@ def precision_of(record: Record, zero: int) -> Precision:
         precision = Precision()
     if zero == 3 and precision.master:
         precision = replace(precision, weights="float32", master=False)
+    if "8bit" in str(record.get("optimizer") or "").lower().replace("-", ""):
+        precision = replace(precision, moments="int8")
     quantised = str(record.get("quantization") or "").lower()
     task = str(record.get("task") or "").lower()
     if "nf4" in quantised or "qlora" in task:
@@ -151,7 +180,7 @@ def precision_of(record: Record, zero: int) -> Precision:
 def recompute_of(record: Record) -> Recompute:
     """none, selective or full as the first word says. FSDP that shards a fine-tuning job recomputes its blocks."""
     words = str(record.get("recompute") or "").lower()
-    if words.startswith("full"):
+    if words.startswith("full") or words == "true":
         return "full"
     if words.startswith("selective"):
         return "selective"

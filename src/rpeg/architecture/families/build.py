@@ -59,8 +59,7 @@ def assemble(
     **fields: Any,
 ) -> Architecture:
     """An architecture whose `pattern` is empty where the layers are all alike, without parts that no layer has."""
-    plain: Mixer = "latent" if fields.get("latent") else "window" if fields.get("window") else "full"
-    after: FeedForward = "moe" if fields.get("experts") else "dense"
+    plain, after = _usual(fields)
     mixing = list(mixers) if mixers is not None else [plain] * layers
     feeding = list(feeds) if feeds is not None else [after] * layers
     if "window" not in mixing:
@@ -69,13 +68,14 @@ def assemble(
         fields["experts"] = None
     pattern = tuple(Layer(mixer, feed) for mixer, feed in zip(mixing, feeding, strict=True))
     made = {"name": config.name, "family": str(config.get("model_type")), "layers": layers, **fields}
-    alike = set(pattern) == {Layer(_plain(fields), "moe" if fields.get("experts") else "dense")}
+    alike = set(pattern) == {Layer(*_usual(fields))}
     return Architecture(**made, pattern=() if alike else pattern)
 
 
-def _plain(fields: dict[str, Any]) -> Mixer:
-    """How the layers of an architecture without a pattern mix."""
-    return "latent" if fields.get("latent") else "window" if fields.get("window") else "full"
+def _usual(fields: dict[str, Any]) -> tuple[Mixer, FeedForward]:
+    """What each layer of an architecture without a pattern is."""
+    mixer: Mixer = "latent" if fields.get("latent") else "window" if fields.get("window") else "full"
+    return mixer, "moe" if fields.get("experts") else "dense"
 
 
 def layer_count(config: Config) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rpeg.cluster import DeviceKind
-from rpeg.cost.kernels.work import Work
+from rpeg.cost.kernels.work import Work, stored
 
 # Where a device does not compute in a dtype, operands are widened: the next in this order that it has.
 _WIDER = ("float4", "int4", "float8", "bfloat16", "float16", "tfloat32", "float32", "float64")
@@ -15,7 +15,7 @@ _WIDER = ("float4", "int4", "float8", "bfloat16", "float16", "tfloat32", "float3
 
 def computes_as(kind: DeviceKind, dtype: str) -> str:
     """The dtype in which this kind computes products of operands in `dtype`: itself, or the next wider it has."""
-    peaks = dict(kind.peak_flops)
+    peaks, dtype = dict(kind.peak_flops), stored(dtype)
     if dtype in peaks or dtype not in _WIDER:
         return dtype
     wider = _WIDER[_WIDER.index(dtype) :]

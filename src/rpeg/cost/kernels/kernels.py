@@ -8,19 +8,14 @@ from functools import lru_cache
 import numpy as np
 
 from rpeg.cluster import DeviceKind
-from rpeg.cost.kernels.asked import Asked, Reference, asked
+from rpeg.cost.kernels.asked import Asked, asked
 from rpeg.cost.kernels.curve import Curve, roofline_curve
 from rpeg.cost.kernels.ideal import computes_as, ideal_seconds
 from rpeg.cost.kernels.sources import Source, source_of
-from rpeg.cost.kernels.table import Table
 from rpeg.cost.kernels.timed import Timed
 from rpeg.cost.kernels.timed import largest as _largest
 from rpeg.cost.kernels.work import (
     ATTENTION_DTYPE,
-    MLA_NOPE,
-    MLA_RANK,
-    MLA_ROPE,
-    MLA_VALUE,
     Amount,
     Work,
     attention_work,
@@ -29,7 +24,6 @@ from rpeg.cost.kernels.work import (
     gemm_work,
     latent_attention_work,
     latent_decode_work,
-    stored,
 )
 from rpeg.cost.machine import Machine
 from rpeg.cost.precision import BYTES_OF
@@ -92,7 +86,7 @@ class Kernels:
         """
         compute = computes_as(self.kind, dtype)
         work = experts_work(rows, experts, hidden, inner, dtype)
-        asked_ = self._of("experts", dtype, self.stack.kernels.experts_library, 0, _experts_ideal, compute)
+        asked_ = self._of("experts", dtype, self.stack.kernels.experts_library, 0, compute)
         if asked_ is None:
             m = np.maximum(rows / experts, 1.0)
             up, down = self.gemm(m, 2 * inner, hidden, dtype), self.gemm(m, hidden, inner, dtype)
@@ -122,11 +116,11 @@ class Kernels:
             return self._unfused(pairs, heads, head_dim)
         compute = computes_as(self.kind, _attention_dtype(dtype))
         library = self.stack.kernels.library
-        asked_ = self._of("attention", _attention_dtype(dtype), library, head_dim, _attention_ideal, compute)
+        asked_ = self._of("attention", _attention_dtype(dtype), library, head_dim, compute)
         if asked_ is None:
             return self._roofline(work, compute, 0.5)
         length = 2.0 * pairs / tokens
-        timed = asked_.timed(work, heads / kv_heads, tokens * heads, length)
+        timed = asked_.timed(work, kv_heads / heads, tokens * heads, length)
         slower = self.stack.kernels.attention_slowdown
         return Timed(timed.seconds * slower, timed.flops, timed.bytes, timed.measured and slower == 1.0)
 
@@ -146,9 +140,7 @@ class Kernels:
         """One new token for each of `rows` sequences with `context` tokens of cache each; dtype: of the cache."""
         work = decode_attention_work(rows, context, heads, kv_heads, head_dim, dtype)
         compute = computes_as(self.kind, ATTENTION_DTYPE)
-        asked_ = self._of(
-            "decode_attention", dtype, self.stack.kernels.library, head_dim, _decode_ideal, compute
-        )
+        asked_ = self._of("decode_attention", dtype, self.stack.kernels.library, head_dim, compute)
         if asked_ is None:
             return self._roofline(work, compute, 0.7)
         return asked_.timed(work, heads / kv_heads, rows * kv_heads, context)
@@ -159,9 +151,7 @@ class Kernels:
         """Multi-head latent attention of a prefill or a training forward, with keys and values expanded."""
         work = latent_attention_work(pairs, tokens, heads, nope, rope, value)
         compute = computes_as(self.kind, _attention_dtype(dtype))
-        asked_ = self._of(
-            "latent_attention", "bfloat16", self.stack.kernels.library, 0, _latent_ideal, compute
-        )
+        asked_ = self._of("latent_attention", "bfloat16", self.stack.kernels.library, 0, compute)
         if asked_ is None:
             return self._roofline(work, compute, 0.5)
         return asked_.timed(work, tokens * heads, 2.0 * pairs / tokens)
@@ -180,9 +170,7 @@ class Kernels:
         """One new token a row over a latent cache of rank + rope a token; absorbing products are GEMMs of their own."""
         work = latent_decode_work(rows, context, heads, rank, rope, dtype)
         compute = computes_as(self.kind, ATTENTION_DTYPE)
-        asked_ = self._of(
-            "latent_decode", dtype, self.stack.kernels.library, 0, _latent_decode_ideal, compute
-        )
+        asked_ = self._of("latent_decode", dtype, self.stack.kernels.library, 0, compute)
         if asked_ is None:
             return self._roofline(work, compute, 0.6)
         return asked_.timed(work, heads, rows, context)
@@ -208,14 +196,12 @@ class Kernels:
         def ideal(x: Amount) -> Amount:
             return ideal_seconds(self.kind, gemm_work(**{**fixed, free: x}, dtype=dtype), compute)
 
-        found = self._of("gemm", dtype, "", 0, _gemm_ideal, compute)
+        found = self._of("gemm", dtype, "", 0, compute)
         if found is None:
             return roofline_curve(ideal, ROOFLINE.get(compute, 0.7), self.floor_seconds)
         return found.along(free, fixed, ideal)
 
-    def _of(
-        self, op: str, dtype: str, library: str, head_dim: int, reference: Reference, compute: str
-    ) -> Asked | None:
+    def _of(self, op: str, dtype: str, library: str, head_dim: int, compute: str) -> Asked | None:
         """The surface of the nearest table, kept; None where no table of this op is known."""
         key = (op, dtype, library, head_dim)
         if key not in self._asked:
@@ -223,9 +209,7 @@ class Kernels:
             self._asked[key] = (
                 None
                 if table is None
-                else asked(
-                    self.kind, table, reference, compute, self.floor_seconds, exact and self.source.own
-                )
+                else asked(self.kind, table, compute, self.floor_seconds, exact and self.source.own)
             )
         return self._asked[key]
 
@@ -249,31 +233,6 @@ class Kernels:
 def _attention_dtype(dtype: str) -> str:
     """Attention of 8-bit models computes in 16 bits; wider dtypes as they are."""
     return dtype if dtype in ("float32", "float64") else ATTENTION_DTYPE
-
-
-def _gemm_ideal(table: Table, m: Amount, n: Amount, k: Amount) -> Work:
-    return gemm_work(m, n, k, stored(table.dtype))
-
-
-def _attention_ideal(table: Table, group: Amount, work: Amount, length: Amount) -> Work:
-    return attention_work(work * length / 2, work, 1.0, 1.0 / group, table.head_dim)
-
-
-def _decode_ideal(table: Table, group: Amount, rows: Amount, context: Amount) -> Work:
-    return decode_attention_work(rows, context, group, 1.0, table.head_dim, table.dtype)
-
-
-def _experts_ideal(table: Table, load: Amount, experts: Amount, size: Amount) -> Work:
-    side = np.sqrt(size)
-    return experts_work(load * experts, experts, side, side, stored(table.dtype))
-
-
-def _latent_ideal(table: Table, work: Amount, length: Amount) -> Work:
-    return latent_attention_work(work * length / 2, work, 1.0, MLA_NOPE, MLA_ROPE, MLA_VALUE)
-
-
-def _latent_decode_ideal(table: Table, heads: Amount, rows: Amount, context: Amount) -> Work:
-    return latent_decode_work(rows, context, heads, MLA_RANK, MLA_ROPE, table.dtype)
 
 
 @lru_cache(maxsize=64)

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ class Table:
                 raise InputError(
                     f"kernel table {self.op}: axis {axis} has points {points}: ascending ones are needed"
                 )
-        if len(self.logs) != math.prod(len(points) for points in self.points):
+        if self.logs and len(self.logs) != math.prod(len(points) for points in self.points):
             raise InputError(f"kernel table {self.op}: {len(self.logs)} entries for axes of {self.points}")
 
     def efficiency(self, coordinates: list[Floats]) -> Floats:
@@ -107,6 +108,11 @@ class Surface:
     starts: tuple[float, ...]
     steps: tuple[float, ...]
     logs: Floats
+
+    @cached_property
+    def least_seconds(self) -> float:
+        """The fastest kernel of the table."""
+        return float(np.exp(self.logs.min()))
 
     def at(self, *where: Any) -> Any:
         """Seconds, linear in logarithms between points; outside the grid its edge. Numbers or arrays."""

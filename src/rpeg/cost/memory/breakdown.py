@@ -9,7 +9,9 @@ from typing import Literal
 from rpeg.units import GIB
 
 Pool = Literal["state", "block", "working", "unused", "process"]
-Phase = Literal["load", "generate", "score", "update", "optimizer", "transfer", "wake-up", "checkpoint"]
+Phase = Literal[
+    "load", "generate", "score", "update", "optimizer", "transfer", "wake-up", "checkpoint", "rest"
+]
 PHASES: tuple[Phase, ...] = (
     "load",
     "wake-up",
@@ -19,6 +21,7 @@ PHASES: tuple[Phase, ...] = (
     "optimizer",
     "transfer",
     "checkpoint",
+    "rest",
 )
 
 
@@ -96,6 +99,12 @@ class Footprint:
     def phase(self, name: Phase) -> Breakdown | None:
         """A phase by its name, None where it does not occur."""
         return next((phase for phase in self.phases if phase.phase == name), None)
+
+    @property
+    def resting_bytes(self) -> float:
+        """Tensors that stay on the device while other models use it."""
+        rest = self.phase("rest")
+        return rest.pool_bytes("state") if rest else 0.0
 
     def reserved_bytes(self, capacity_bytes: float) -> float:
         """Most that the allocator has reserved: it keeps what earlier phases needed, up to what the card leaves."""

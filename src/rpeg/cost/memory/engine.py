@@ -32,7 +32,7 @@ def generate_memory(
     prefill_tokens: int = PREFILL_TOKENS,
     utilisation: float | None = None,
 ) -> Footprint:
-    """Load, wake-up, generate and transfer of an inference engine.
+    """Load, wake-up, generate, transfer and rest of an inference engine; offload `all` puts it to sleep between runs.
 
     rows: sequences that run at once, each up to `context` tokens. utilisation: share of the card that the engine takes
     for itself (vLLM's gpu_memory_utilization): its cache is then all that weights and working memory leave of it,
@@ -57,6 +57,7 @@ def generate_memory(
         ("wake-up", [weights, stored, moved]),
         ("generate", [weights, stored, *working]),
         ("transfer", [weights, moved]),
+        ("rest", [weights, stored] if execution.offload != "all" else []),
     ]
     done = tuple(
         Breakdown(name, finished(lines, execution.parallelism, machine.stack.memory))

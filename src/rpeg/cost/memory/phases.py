@@ -33,7 +33,10 @@ def train_phases(
     stack: Stack,
     heads: Heads,
 ) -> tuple[Breakdown, ...]:
-    """Load, score, update, optimizer, transfer, checkpoint of a pipeline rank of a model that is trained."""
+    """Load, score, update, optimizer, transfer, checkpoint, rest of a pipeline rank of a model that is trained.
+
+    Offloaded optimizer state is never on the device; offload `all` leaves nothing there between the model's runs.
+    """
     held = holding(architecture, part, execution.parallelism, heads)
     weights, gradients = parameter_line(held, execution), gradient_line(held, execution)
     optimizer = optimizer_lines(held, execution)
@@ -51,6 +54,7 @@ def train_phases(
         ("optimizer", [*update, Line("optimizer temporaries", temporaries)]),
         ("transfer", [*between, moved]),
         ("checkpoint", [*between, moved]),
+        ("rest", between if execution.offload != "all" else []),
     ]
     return tuple(
         Breakdown(name, finished(lines, execution.parallelism, stack.memory)) for name, lines in phases
@@ -65,14 +69,17 @@ def infer_phases(
     stack: Stack,
     heads: Heads,
 ) -> tuple[Breakdown, ...]:
-    """Load and score of a pipeline rank of a model that is not trained."""
+    """Load, score and rest of a pipeline rank of a model that is not trained."""
     held = holding(architecture, part, execution.parallelism, heads)
     weights = parameter_line(held, execution)
     scoring = _forward(architecture, part, batch, execution, stack, held, heads)
-    load = [weights, *gathered_lines(held, execution, backward=False)]
-    return (
-        Breakdown("load", finished(load, execution.parallelism, stack.memory)),
-        Breakdown("score", finished([weights, *scoring], execution.parallelism, stack.memory)),
+    phases: list[tuple[Phase, list[Line]]] = [
+        ("load", [weights, *gathered_lines(held, execution, backward=False)]),
+        ("score", [weights, *scoring]),
+        ("rest", [weights] if execution.offload != "all" else []),
+    ]
+    return tuple(
+        Breakdown(name, finished(lines, execution.parallelism, stack.memory)) for name, lines in phases
     )
 
 

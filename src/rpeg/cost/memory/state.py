@@ -120,7 +120,7 @@ def waiting_lines(held: Holding, execution: Execution, traits: MemoryTraits, mic
     if p.zero == 3 and sharded(p):
         lines = [Line("weights kept gathered", held.parameters * 2.0 * (p.pp > 1), "state")]
         if (p.pp > 1 and not frozen) or (traits.accumulates_whole and microbatches > 1):
-            dtype = precision.weights if traits.accumulates_whole else precision.reduced
+            dtype = precision.compute if traits.accumulates_whole else precision.reduced
             lines.append(Line(f"whole gradients {dtype}", held.parameters * BYTES_OF[dtype], "state"))
         return lines
     if p.zero == 3 or frozen or p.dp * p.cp == 1:

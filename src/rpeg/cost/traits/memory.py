@@ -17,7 +17,7 @@ class MemoryTraits:
     norm_bytes: bytes that a norm keeps of each input element for its backward pass.
     fused_activation: the gated activation is one kernel that keeps only its two inputs.
     selective: what selective recomputation drops: the attention's matrices, or all but every other matrix product.
-    logit_copies: dtypes of the copies of the logits that live at once at the loss; scores: without a gradient.
+    logit_copies: dtypes of the copies of the logits that live at once at the loss, the gradient last.
     chunk_tokens: tokens whose logits live at once where they are chunked.
     gradient_buckets: gradients wait for their reduction whole, in the dtype of the weights, beside the accumulated
     ones where those have another dtype.
@@ -38,13 +38,12 @@ class MemoryTraits:
     fused_activation: bool = False
     selective: Literal["attention", "products"] = "attention"
     logit_copies: str = "bfloat16 float32 float32 float32"
-    score_copies: str = "bfloat16 float32 float32"
     chunk_tokens: int = 1024
     gradient_buckets: bool = False
     bucket_bytes: float = 0.0
     accumulates_whole: bool = False
     balanced_stages: bool = False
-    optimizer_bytes: float = 0.0
+    optimizer_bytes: float = 4.0
     graph_bytes: float = 1.0e9
     host_process_bytes: float = 4.0e9
     gradients_stay: bool = False
