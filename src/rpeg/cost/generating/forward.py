@@ -147,7 +147,8 @@ class Forward:
         eager = np.where(np.asarray(load.prompt_tokens) > 0, True, not self.graphs)
         launches = np.where(eager, layers * traits.launch_seconds, 0.0)
         if self.overlapped:
-            seconds = traits.gap_seconds + np.maximum(work + launches - device, 0.0)
+            gap = traits.gap_seconds + traits.gap_row_seconds * load.outputs
+            seconds = np.maximum(gap, work + launches - device)
         else:
             seconds = work + np.maximum(launches - device, 0.0)
         return Leaf("host", "host", seconds, 0.0, 0.0, False)

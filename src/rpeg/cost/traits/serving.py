@@ -12,6 +12,7 @@ class ServingTraits:
     step_seconds: of the host for one step: scheduling, inputs, answers.
     row_seconds: what each sequence of the step adds to that.
     gap_seconds: between two steps on the device, where the host prepares the next one while the device works.
+    gap_row_seconds: what each sequence of the step adds to that.
     launch_seconds: of the host for one layer's kernels where no graph is replayed.
     graphs: decode steps can be replayed as captured graphs.
     prompt_budget: most tokens of a pass with prompts (chunked prefill).
@@ -25,6 +26,7 @@ class ServingTraits:
     step_seconds: float = 0.0
     row_seconds: float = 0.0
     gap_seconds: float = 0.0
+    gap_row_seconds: float = 0.0
     launch_seconds: float = 0.0
     graphs: bool = True
     prompt_budget: int = 8192
