@@ -120,7 +120,9 @@ class Logged:
             group=group,
             prompt=float(prompt),
             response=float(response),
-            longest=int(_first(lengths, "max_response", "response_length/max") or 4 * response),
+            longest=int(
+                _first(lengths, "max_seen_response", "max_response", "response_length/max") or 4 * response
+            ),
             updates=max(1, prompts // int(batch.get("ppo_mini_batch_size") or prompts)),
             scorings=2 if "KL" in str(row.get("algorithm")) else 1,
             generate=Execution(

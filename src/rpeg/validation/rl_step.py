@@ -20,6 +20,11 @@ Ints = npt.NDArray[np.int64]
 # Draws of lengths that a cost is integrated over: seeded, so that a row always has the same prediction.
 _SEED = 0
 
+# The stack whose generation launches kernel by kernel.
+_PLAIN = "eager"
+# vLLM runs up to 1,024 sequences at once on devices of 70 GiB and more but A100 (vllm/engine/arg_utils.py).
+_LARGE_BYTES, _LARGE_ROWS = 70 * 2**30, 1024
+
 
 @dataclass(frozen=True)
 class RlStep:
@@ -61,6 +66,22 @@ class RlStep:
         """The devices under a stack."""
         return Machine(self.kind, self.fabric, stack(software, self.kind.name))
 
+    @property
+    def engine(self) -> Machine:
+        """The devices under the engine; without captured graphs it launches kernels as plain forwards do."""
+        machine = self.machine(self.serving)
+        serving = machine.stack.serving
+        if self.generate.graphs or serving.launch_seconds:
+            return machine
+        plain = stack(_PLAIN, self.kind.name).serving.launch_seconds
+        return replace(machine, stack=replace(machine.stack, serving=replace(serving, launch_seconds=plain)))
+
+    @property
+    def rows(self) -> int | None:
+        """Sequences that a replica runs at once at most, where its engine does not keep to the stack's default."""
+        large = self.kind.memory_bytes >= _LARGE_BYTES and not self.kind.name.startswith("a100")
+        return _LARGE_ROWS if large and self.serving == "vllm" else None
+
 
 def step_cost(step: RlStep) -> Cost:
     """The whole step: parts in turn, or the slower of two sides that work at the same time."""
@@ -96,9 +117,9 @@ def _generation(step: RlStep, batches: int) -> Cost:
         prompts,
         responses,
         step.generate,
-        step.machine(step.serving),
+        step.engine,
         samples_per_prompt=step.group,
-        policy=Policy(overlapped=False, memory_share=step.memory_share),
+        policy=Policy(max_rows=step.rows, overlapped=False, memory_share=step.memory_share),
     )
     return run.cost
 
