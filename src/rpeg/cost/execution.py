@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
-from typing import Literal
+from functools import cached_property
+from typing import Any, Literal
 
 from rpeg.cost.precision import Precision
 from rpeg.plan import Parallelism
@@ -38,3 +40,15 @@ class Execution:
     logits: Logits = "materialised"
     graphs: bool = False
     imbalance: float = 1.0
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Kept: these are keys of caches that are asked often."""
+        return hash(tuple(getattr(self, one.name) for one in dataclasses.fields(self)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the kept hash: another process salts text otherwise."""
+        return {key: value for key, value in self.__dict__.items() if key != "_hash"}
