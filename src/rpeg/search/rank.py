@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from rpeg.cluster import local
 from rpeg.errors import InfeasibleError, PlanError
-from rpeg.plan import Devices, Plan, device_lane, lower
+from rpeg.plan import Devices, Plan, lower
 from rpeg.search.constructions import Construction, build, constructions, unordered
 from rpeg.search.placements import MOST_SLOTS
 from rpeg.search.problem import Problem
@@ -143,11 +143,11 @@ def _sizes(problem: Problem) -> Iterator[tuple[int, int]]:
 
 def _misfit(name: str, plan: Plan, tightest: DeviceMemory) -> Misfit:
     phase = tightest.peak.phase
-    stages = stages_in(plan, device_lane(tightest.device), phase)
+    stages = stages_in(plan, tightest, phase)
     gib = tightest.short_bytes / GIB
     return Misfit(
         name,
-        f"device {tightest.device} lacks {gib:.2f} GiB in phase {phase} of {', '.join(stages)} "
+        f"{tightest.name} lacks {gib:.2f} GiB in phase {phase} of {', '.join(stages)} "
         f"({tightest.peak.bytes / GIB:.2f} needed, {tightest.capacity_bytes / GIB:.2f} there), even with "
         f"micro-batches of 1",
         tightest.short_bytes,
