@@ -44,7 +44,7 @@ def models_exist(job: Job) -> Iterator[Problem]:
         if choice is None:
             continue
         try:
-            source = resolve_model(choice.path)
+            source = resolve_model(choice.path, planned=not job.is_local)
             if source.directory is not None:
                 source.context()
             if source.directory is not None or not job.is_local:
@@ -248,7 +248,7 @@ def _source(job: Job, role: str) -> ModelSource | None:
     """The role's own model, if it is given and can be found; what is wrong with it is for `models_exist`."""
     choice = getattr(job.models, role)
     try:
-        source = resolve_model(choice.path) if choice is not None else None
+        source = resolve_model(choice.path, planned=not job.is_local) if choice is not None else None
         if source is not None and source.directory is not None:
             source.context()
     except InputError:
