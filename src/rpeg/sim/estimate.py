@@ -75,7 +75,9 @@ def estimate(
     memo, draws: what estimates of other plans for the same workload and seed have left behind.
     """
     costs, draws = StageCosts(plan, facts, memo), draws or Draws(plan.workload, seed)
-    trace = simulate(plan, costs, fill_steps(plan) + steps + drain_steps(plan), seed, draws=draws)
+    trace = simulate(
+        plan, costs, fill_steps(plan) + steps + drain_steps(plan), seed, draws=draws, samples=False
+    )
     time = step_time(trace)
     tokens = sum(sum(draws.whole(step).response_lengths) for step in steady_steps(trace)) / steps
     trees = stage_trees(plan, costs, draws)
