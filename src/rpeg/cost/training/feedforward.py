@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rpeg.architecture.model import Layer
-from rpeg.cost.training.mixers import residual
 from rpeg.cost.kernels import Timed
 from rpeg.cost.network import exchange_seconds
+from rpeg.cost.training.mixers import residual
 from rpeg.cost.training.parts import Part, Setting, bound_of, linear, passes, sustained, times
 
 

@@ -72,10 +72,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One operation: forward, backward, and the share of the forward that selective recomputation repeats.
-
-    overlap: what it may hide behind: nothing (""), products of the same layer ("tensor", "expert", "context").
-    """
+    """One operation: forward, backward, and the share of the forward that selective recomputation repeats."""
 
     name: str
     forward: Timed
