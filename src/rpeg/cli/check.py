@@ -68,7 +68,11 @@ def understood(job: Job) -> Iterator[tuple[str, str]]:
     yield "lengths", f"prompt ≤ {lengths.max_prompt}, response ≤ {lengths.max_response} tokens"
     yield "optimizer", _optimizer(job) + f", {optimizer.schedule}, {optimizer.warmup_steps} warm-up steps"
     yield "cluster", ", ".join(f"{count} × {kind}" for kind, count in job.cluster.items())
-    yield "permissions", f"staleness ≤ {job.allow.staleness}, sharing {_yes(job.allow.actor_critic_sharing)}"
+    sharing, logprobs = _yes(job.allow.actor_critic_sharing), _yes(job.allow.behaviour_logprobs)
+    yield (
+        "permissions",
+        f"staleness ≤ {job.allow.staleness}, sharing {sharing}, log-probabilities of generation {logprobs}",
+    )
     yield "output", job.output
 
 

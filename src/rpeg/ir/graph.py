@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeVar
 
 from rpeg.errors import GraphError, nearest
@@ -12,7 +13,7 @@ from rpeg.ir.model import Model
 from rpeg.ir.stage import Kind, Stage
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Graph:
     """Models, stages and edges of one RL step and of what joins it to other steps."""
 
@@ -30,10 +31,20 @@ class Graph:
         return _find(self.stages, name, "stage", self.name)
 
     def into(self, stage: str) -> tuple[Edge, ...]:
-        return tuple(edge for edge in self.edges if edge.dst == stage)
+        return self._by_end[1].get(stage, ())
 
     def out_of(self, stage: str) -> tuple[Edge, ...]:
-        return tuple(edge for edge in self.edges if edge.src == stage)
+        return self._by_end[0].get(stage, ())
+
+    @cached_property
+    def _by_end(self) -> tuple[Mapping[str, tuple[Edge, ...]], Mapping[str, tuple[Edge, ...]]]:
+        """The edges by their source, and by their destination; verification and search ask often."""
+        out: dict[str, tuple[Edge, ...]] = {}
+        into: dict[str, tuple[Edge, ...]] = {}
+        for edge in self.edges:
+            out[edge.src] = (*out.get(edge.src, ()), edge)
+            into[edge.dst] = (*into.get(edge.dst, ()), edge)
+        return out, into
 
     def data_into(self, stage: str) -> tuple[Edge, ...]:
         return tuple(edge for edge in self.into(stage) if edge.model is None)

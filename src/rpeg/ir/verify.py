@@ -151,7 +151,8 @@ def chunks_cover_scopes(graph: Graph) -> Iterator[str]:
             yield f"edge {edge.name} has chunks of {edge.chunk.count}; at least 1"
         for stage in graph.stages:
             if stage.name == edge.dst and edge.chunk.unit is Unit.MINIBATCH and stage.kind is not Kind.TRAIN:
-                yield f"edge {edge.name} brings minibatches to {stage.name}, which is {stage.kind}; only training takes them"
+                what = f"{stage.name}, which is {stage.kind}; only training takes them"
+                yield f"edge {edge.name} brings minibatches to {what}"
             if stage.name == edge.dst and stage.scope > edge.chunk.unit.covers:
                 worst = max(stage.ops, key=lambda op: op.scope)
                 yield (

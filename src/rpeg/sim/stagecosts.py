@@ -216,7 +216,9 @@ class StageCosts:
             return cost.weight_bytes(architecture, self._facts.dtype, "value")
         value = architecture.head_parameters("value") if "value" in heads else 0
         whole = architecture.parameters("lm") + value
-        return cost.weight_bytes(architecture, self._facts.dtype, "lm") * whole / architecture.parameters("lm")
+        return (
+            cost.weight_bytes(architecture, self._facts.dtype, "lm") * whole / architecture.parameters("lm")
+        )
 
     def _timing(self, assignment: Assignment) -> Timing:
         assert isinstance(assignment.block, Devices)

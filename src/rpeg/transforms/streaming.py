@@ -46,9 +46,10 @@ class Streaming(Transform):
     def candidates(cls, graph: Graph) -> Iterator[Self]:
         """Sizes in powers of two, by sample and by group, bounded further by the plan's batch; minibatches one by one."""
         sizes = [(2**i, unit) for unit in (Unit.SAMPLE, Unit.GROUP) for i in range(10)]
+        takers = {unit: _takers(graph, unit) for unit in Unit}
         for count, unit in (*sizes, (1, Unit.MINIBATCH)):
-            takers, chunk = _takers(graph, unit), Chunk(count, unit)
-            if takers and any(_streamed(e, takers, chunk) != e for e in graph.edges):
+            chunk = Chunk(count, unit)
+            if takers[unit] and any(_streamed(e, takers[unit], chunk) != e for e in graph.edges):
                 yield cls(count, str(unit))
 
 
