@@ -23,11 +23,9 @@ def _dense(setting: Setting, prefix: str, ffn: int, gated: bool) -> list[Part]:
     hidden, tp = setting.architecture.hidden, setting.execution.parallelism.tp
     inner, m, matrices = -(-ffn // tp), setting.tokens, 2 if gated else 1
     return [
-        linear(
-            setting, f"{prefix}up", m, matrices * inner, hidden, selective=setting.traits.selective_products
-        ),
+        linear(setting, f"{prefix}up", m, matrices * inner, hidden, selective=setting.repeated_products),
         passes(setting, f"{prefix}activation", m * inner, matrices + 1.0, 2.0 * matrices + 1.0),
-        linear(setting, f"{prefix}down", m, hidden, inner, selective=setting.traits.selective_products),
+        linear(setting, f"{prefix}down", m, hidden, inner, selective=setting.repeated_products),
     ]
 
 
@@ -78,7 +76,7 @@ def _exchanged(setting: Setting, copy_bytes: float, copies: int) -> Part:
         nodes_per_token=crossing,
         copies=sent,
     )
-    both_ways = Timed(2.0 * seconds * (1.0 - setting.traits.expert_overlap), 0.0, 2.0 * copy_bytes * sent)
+    both_ways = Timed(2.0 * seconds, 0.0, 2.0 * copy_bytes * sent)
     return Part("expert parallel", both_ways, both_ways, "network")
 
 

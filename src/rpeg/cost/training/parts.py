@@ -65,6 +65,11 @@ class Setting:
         return precision.gradients if self.traits.fused_accumulation else precision.activations
 
     @property
+    def repeated_products(self) -> float:
+        """Share of products that selective recomputation repeats: every second one, where it is by operation."""
+        return 0.5 if self.machine.stack.memory.selective == "products" else 0.0
+
+    @property
     def activation_bytes(self) -> float:
         """Of one number of an activation."""
         return BYTES_OF[self.execution.precision.activations]

@@ -111,7 +111,7 @@ def _model(
 
 
 def _loads(model: _Model, kinds: list[float], ends: list[float]) -> Loads:
-    balanced = model.machine.stack.training.balanced_stages
+    balanced = model.machine.stack.memory.balanced_stages
     return loads_of(model.architecture, model.execution, kinds, *ends, balanced=balanced)
 
 
