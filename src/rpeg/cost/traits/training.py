@@ -25,7 +25,6 @@ class TrainingTraits:
     replica_overlap: share of the reduction between whole replicas that may run behind the last backward.
     reduction_overlap: share of a sharded update's reduction and gather that may run behind a micro-batch.
     tensor_overlap: share of tensor-parallel collectives that runs behind products.
-    deduplicated_dispatch: a token goes once to a rank or node that has several of its experts.
     fused_quantisation: operands of 8-bit products are scaled by the kernels that make them, not by passes of their own.
     fused_accumulation: weight gradients are added up by the product itself, not by a pass of their own.
     """
@@ -45,6 +44,5 @@ class TrainingTraits:
     replica_overlap: float = 0.0
     reduction_overlap: float = 0.0
     tensor_overlap: float = 0.0
-    deduplicated_dispatch: bool = True
     fused_quantisation: bool = False
     fused_accumulation: bool = False
