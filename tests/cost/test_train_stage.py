@@ -217,3 +217,14 @@ def test_kv_heads_may_be_copied_and_layers_may_be_uneven() -> None:
         train_stage(replace(MODEL, layers=30), Sequences.equal(8, 128), execution(pp=4), machine()).seconds
         > 0
     )
+
+
+def test_stalls_of_collectives_are_seen_over_efa_between_nodes_alone() -> None:
+    def seconds(transport: str, **degrees: int) -> float:
+        node, rack = FABRIC.levels
+        fabric = Fabric((node, (replace(rack[0], transport=transport), rack[1])))
+        on = replace(machine("flash"), fabric=fabric)
+        return train_stage(MODEL, Sequences.equal(16, 1024), execution(**degrees), on).seconds
+
+    assert seconds("efa", tp=8, pp=2) > 2 * seconds("", tp=8, pp=2)
+    assert seconds("efa", tp=4, pp=2) == seconds("", tp=4, pp=2)  # within one node

@@ -12,9 +12,9 @@ class TrainingTraits:
     host_seconds_per_layer: of the host, to launch one way (forward, repeated forward, backward) of a layer.
     host_seconds_per_expert_layer: the same of a layer with experts.
     host_seconds_per_collective: of the host, for one tensor-parallel collective of a layer.
-    pipelined_host_seconds_per_rank: the same for each rank of the group, where pipeline messages cross nodes; grows
-    with the root of the nodes that the group spans.
-    crossing_host_seconds_per_rank: the same where the group crosses nodes and no pipeline does.
+    pipelined_host_seconds_per_rank: the same for each rank of the group, where pipeline messages cross nodes
+    over EFA; grows with the root of the nodes that the group spans.
+    crossing_host_seconds_per_rank: the same where the group itself crosses EFA and no pipeline does.
     host_seconds_per_update: of the host between two updates: data, logging, launches of the optimizer.
     sustained_products: time of 16-bit products in a long run over that of short bursts.
     grouped_products: time of the products of experts over that of as many single ones of their shape.
