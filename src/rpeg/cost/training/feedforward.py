@@ -59,8 +59,9 @@ def _routed(setting: Setting) -> list[Part]:
 def _exchanged(setting: Setting, copy_bytes: float, copies: int) -> Part:
     """Tokens go to their experts and back. copy_bytes: of one copy of each of this rank's tokens.
 
-    A token goes once to each rank that has experts of it, and crosses the network once for each node that has
-    (DeepEP and HybridEP, which most stacks use since 2025): of k copies over n places n (1 − (1 − 1/n)^k) differ, where experts are chosen evenly.
+    A token goes once to each rank that has experts of it, and crosses the network once for each node that has (DeepEP
+    and HybridEP, which most stacks use since 2025): of k copies over n places n (1 − (1 − 1/n)^k) differ, where experts
+    are chosen evenly.
     """
     ep, machine = setting.execution.parallelism.ep, setting.machine
     nodes = ep / min(ep, machine.fabric.devices_per_node)
