@@ -46,9 +46,12 @@ class Graph:
         return next((s for s in self.stages if s.kind is Kind.TRAIN and model in s.models), None)
 
     def observers(self) -> frozenset[str]:
-        """Stages that nothing depends on and that do not train: evaluation. They also see the last weights."""
-        sources = {edge.src for edge in self.edges}
-        return frozenset(s.name for s in self.stages if s.name not in sources and s.kind is not Kind.TRAIN)
+        """Stages aside from the stream of samples: nothing depends on them, no data reach them and they do not train.
+
+        Evaluation is one. They also see the last weights.
+        """
+        joined = {edge.src for edge in self.edges} | {edge.dst for edge in self.edges if edge.model is None}
+        return frozenset(s.name for s in self.stages if s.name not in joined and s.kind is not Kind.TRAIN)
 
     def with_edges(self, edges: Iterable[Edge]) -> Graph:
         return replace(self, edges=tuple(edges))

@@ -15,12 +15,16 @@ from rpeg.architecture import Architecture
 from rpeg.cluster import DeviceKind
 from rpeg.cost import Execution, Machine, Precision, stack
 from rpeg.cost.generating import Policy, generate_stage, serve
-from rpeg.plan import Parallelism
 from rpeg.validation.naming import architecture_of, fabric_of, kind_of, serving_stack_of
 from rpeg.validation.outcome import Outcome
 from rpeg.validation.serving_labels import degrees
 
 Record = Mapping[str, Any]
+
+_BLOCK = {"float8": "float8-block"}
+
+# Published serving runs leave the engine all of the card but what it needs to start.
+_TUNED_MEMORY_SHARE = 0.96
 
 _DTYPES = {
     "fp32": "float32",
@@ -53,7 +57,13 @@ def predict(record: Record) -> Outcome:
 def _loop(record: Record, architecture: Architecture, execution: Execution, machine: Machine) -> Outcome:
     """Time per output token of one replica with all its requests."""
     served = serve(
-        architecture, int(record["concurrency"]), int(record["isl"]), int(record["osl"]), execution, machine
+        architecture,
+        _requests(record),
+        int(record["isl"]),
+        int(record["osl"]),
+        execution,
+        machine,
+        Policy(memory_share=_TUNED_MEMORY_SHARE),
     )
     measured = record["measured"].get("tpot_ms")
     return replace(
@@ -63,6 +73,12 @@ def _loop(record: Record, architecture: Architecture, execution: Execution, mach
         cost=served.cost,
         reason="" if measured is not None else "no time per output token",
     )
+
+
+def _requests(record: Record) -> int:
+    """Requests in flight at one replica: all of them, or `batch` for each attention group where that is fewer."""
+    groups, concurrency = int(record.get("attention_dp") or 1), int(record["concurrency"])
+    return int(record["batch"]) * groups if "batch" in record else concurrency
 
 
 def _static(record: Record, architecture: Architecture, execution: Execution, machine: Machine) -> Outcome:
@@ -75,7 +91,7 @@ def _static(record: Record, architecture: Architecture, execution: Execution, ma
         np.full(batch, response),
         execution,
         machine,
-        policy=Policy(max_rows=max(batch, 1)),
+        policy=Policy(max_rows=max(batch, 1), overlapped=False),
     )
     measured = _seconds(record["measured"], batch * response)
     return replace(
@@ -133,6 +149,8 @@ def _precision(record: Record, architecture: Architecture, kind: DeviceKind) -> 
         weights = "bfloat16"
     peaks = {name for name, _ in kind.peak_flops}
     compute = weights if weights in peaks else half
+    if architecture.experts is not None:  # checkpoints of experts in 8 bits have a scale for each block
+        compute, experts = (_BLOCK.get(each, each) for each in (compute, experts))
     cache = _DTYPES.get(str(record.get("kv_precision")), _cache(record, weights, experts))
     return Precision(compute=compute, weights=weights, cache=cache, experts=experts)
 

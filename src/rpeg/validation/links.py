@@ -24,7 +24,9 @@ def fabric_of_words(kind: DeviceKind, words: str, per_node: int | None) -> Fabri
     typical = _typical(kind, any(word in words.lower() for word in _CLOUD_WORDS))
     (inner, _), (outer, _) = typical.levels[0], typical.levels[-1]
     host = per_node or typical.devices_per_host
-    joined = host if typical.devices_per_node == typical.devices_per_host else max(host, typical.devices_per_node)
+    joined = (
+        host if typical.devices_per_node == typical.devices_per_host else max(host, typical.devices_per_node)
+    )
     rate = network_rate(words, host)
     if rate is not None:
         outer = replace(outer, bandwidth_bytes_per_second=rate, source=words)

@@ -35,10 +35,15 @@ _SHAPES: dict[int, dict[str, int]] = {
     70: {"layers": 80, "hidden": 8192, "heads": 64, "kv_heads": 8, "ffn": 28672, "vocab": 32000},
 }
 _CALLS = ("actor_gen", "rew_inf", "ref_inf", "critic_inf", "actor_train", "critic_train")
+_SCORINGS: tuple[tuple[str, str, Head], ...] = (
+    ("rew_inf", "reward", "reward"),
+    ("ref_inf", "ref", "lm"),
+    ("critic_inf", "critic", "value"),
+)
 
-# Generation and training take different paths through one program: forwards without a captured graph launch their
-# kernels one by one; training runs FlashAttention over packed sequences.
-_GENERATING, _TRAINING = "eager", "flash"
+# Megatron's tensor-parallel layers, launched kernel by kernel, with FlashAttention in training and scoring
+# (openpsi-project/ReaLHF, realhf/impl/model/parallelism/model_parallel, realhf/impl/model/modules/attn.py).
+_STACK, _ATTENTION = "eager", "flash"
 _HALF = Precision("float16", "float16", "float16", cache="float16", activations="float16")
 
 
@@ -65,11 +70,14 @@ class Iteration:
             raise InputError(f"LLaMA-2 has no {size}B model. {nearest(str(size), map(str, _SHAPES))}")
         return architecture_of({"name": f"llama-2-{size}b", **_SHAPES[size], "gated_mlp": True})
 
-    def machine(self, software: str) -> Machine:
-        """The devices of the iteration under a stack."""
+    def machine(self, fused: bool) -> Machine:
+        """The devices of the iteration; fused: attention runs as one kernel."""
         kind = kind_of(self.gpu)
         row = {"gpu": self.gpu, "gpus_per_node": self.devices_per_node, "n_gpus": self.devices}
-        return Machine(kind, fabric_of(row), stack(software, kind.name))
+        software = stack(_STACK, kind.name)
+        if fused:
+            software = replace(software, kernels=stack(_ATTENTION, kind.name).kernels)
+        return Machine(kind, fabric_of(row), software)
 
 
 def predict(record: Record) -> Outcome:
@@ -117,11 +125,7 @@ def described(record: Record) -> Iteration:
 def iteration(it: Iteration) -> Cost:
     """The calls of an iteration one after another on all devices."""
     parts = [_generation(it)]
-    for call, role, head in (
-        ("rew_inf", "reward", "reward"),
-        ("ref_inf", "ref", "lm"),
-        ("critic_inf", "critic", "value"),
-    ):
+    for call, role, head in _SCORINGS:
         parts.append(_inference(it, call, role, head))
     parts += [_training(it, "actor_train", "actor", "lm"), _training(it, "critic_train", "critic", "value")]
     return sequence("iteration", parts)
@@ -131,17 +135,25 @@ def _generation(it: Iteration) -> Cost:
     execution = Execution(replace(it.layouts["actor_gen"], sequence_parallel=False), _HALF, graphs=it.graphs)
     lengths = np.full(it.samples, it.prompt), np.full(it.samples, it.response)
     policy = Policy("static", max_rows=it.samples, share_prefixes=False)
-    run = generate_stage(
-        it.architecture("actor"), *lengths, execution, it.machine(_GENERATING), policy=policy
-    )
-    return replace(run.cost, name="generate (actor)")
+    machine, policy = it.machine(fused=False), Policy("static", max_rows=it.samples, share_prefixes=False)
+    run = generate_stage(it.architecture("actor"), *lengths, execution, machine, policy=policy)
+    return sequence("generate (actor)", [*run.cost.children, _between_microbatches(it, machine)])
+
+
+def _between_microbatches(it: Iteration, machine: Machine) -> Cost:
+    """Each of pp micro-batches in flight is sampled and prepared by the host for every token, one after another.
+
+    The stage's cost holds this time once, as if there were one batch.
+    """
+    more = (it.layouts["actor_gen"].pp - 1) * it.response
+    return Cost("host between micro-batches", more * machine.stack.serving.serial_step_seconds, bound="host")
 
 
 def _inference(it: Iteration, call: str, role: str, head: Head) -> Cost:
     layout = it.layouts[call]
     execution = Execution(layout, _HALF, microbatch=_microbatch(it.samples, layout, layout.pp))
     tokens = Sequences.equal(it.samples, it.prompt + it.response)
-    machine = it.machine(_TRAINING)
+    machine = it.machine(fused=True)
     cost = infer_stage(it.architecture(role), tokens, execution, machine, heads=(head,))
     if not it.offloaded or role == "critic":
         return replace(cost, name=f"inference ({role})")
@@ -156,7 +168,12 @@ def _training(it: Iteration, call: str, role: str, head: Head) -> Cost:
     execution = Execution(layout, _HALF, microbatch=_microbatch(samples, layout, parts), recompute="full")
     tokens = Sequences.equal(it.samples, it.prompt + it.response)
     cost = train_stage(
-        it.architecture(role), tokens, execution, it.machine(_TRAINING), updates=it.minibatches, heads=(head,)
+        it.architecture(role),
+        tokens,
+        execution,
+        it.machine(fused=True),
+        updates=it.minibatches,
+        heads=(head,),
     )
     return replace(cost, name=f"train ({role})")
 

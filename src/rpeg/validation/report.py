@@ -11,13 +11,14 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from rpeg.errors import InputError
 from rpeg.units import bytes_text, seconds_text
 from rpeg.validation.evaluate import Predict, explained
 from rpeg.validation.outcome import Kind, Outcome
 from rpeg.validation.statistics import Fits
 from rpeg.validation.summary import Group, Summary
 
-_FIGURES = ("n", "predicted", "MAPE", "median", "p90", "bias", "rank", "order")
+_FIGURES = ("predicted", "MAPE", "median", "p90", "bias", "rank", "order")
 LEGEND = (
     "MAPE, median, p90: magnitude of (predicted − measured) / measured. bias: its mean with the sign. rank: Spearman's",
     "correlation. order: pairs more than 10 % apart that are predicted in the right order. Suspect records are left out.",
@@ -49,12 +50,15 @@ def report(
 
 
 def write_rows(summary: Summary, path: Path) -> None:
-    """One line a record, as CSV."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(_ROW_FIELDS)
-        for outcome in summary.evaluation.outcomes:
-            writer.writerow([getattr(outcome, name) for name in _ROW_FIELDS])
+    """One line a record, as CSV. InputError where the file cannot be written."""
+    try:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(_ROW_FIELDS)
+            for outcome in summary.evaluation.outcomes:
+                writer.writerow([getattr(outcome, name) for name in _ROW_FIELDS])
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from None
 
 
 def _overall(summary: Summary) -> Table:
@@ -68,7 +72,7 @@ def _overall(summary: Summary) -> Table:
             table.add_row(name, label, *_cells(part))
             means = summary.by_source(group.kind, core=label == "core")
             if means is not None:
-                table.add_row("", f"{label}, mean of sources", "", "", _percent(means), "", "", "", "", "")
+                table.add_row("", f"{label}, mean by source", "", _percent(means), "", "", "", "", "")
             name = ""
     return table
 
@@ -83,9 +87,10 @@ def _sources(summary: Summary) -> Table:
 
 
 def _table(title: str, names: Sequence[str]) -> Table:
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    """Names fold where the terminal is narrow; figures never do."""
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for name in names:
-        table.add_column(name, overflow="ellipsis", no_wrap=True, max_width=44)
+        table.add_column(name, overflow="fold", max_width=52)
     for name in _FIGURES:
         table.add_column(name, justify="right", no_wrap=True)
     return table
@@ -96,7 +101,7 @@ def _cells(group: Group) -> tuple[str, ...]:
     bias = "–" if s.bias is None else f"{s.bias:+.1%}"
     rank = "–" if s.spearman is None else f"{s.spearman:.3f}"
     shares = (_percent(value) for value in (s.mape, s.median_ape, s.p90_ape))
-    return str(s.count), str(s.predicted), *shares, bias, rank, _percent(s.ordered)
+    return f"{s.predicted}/{s.count}", *shares, bias, rank, _percent(s.ordered)
 
 
 def _percent(share: float | None) -> str:

@@ -75,4 +75,5 @@ def _words(record: Record) -> str:
     model = flat.get("model")
     name = model.get("name") if isinstance(model, Mapping) else model
     kind = flat.get("placement") or flat.get("policy") or ""
-    return f"{flat.get('algorithm', '?')} {name} on {flat.get('gpus') or flat.get('n_gpus') or '?'} × {flat.get('gpu')} {kind}"
+    devices = flat.get("gpus") or flat.get("n_gpus") or "?"
+    return f"{flat.get('algorithm', '?')} {name} on {devices} × {flat.get('gpu')} {kind}"

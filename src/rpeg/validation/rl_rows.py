@@ -29,7 +29,12 @@ _RECOMPUTED_FROM = 1e11
 def flattened(record: Record) -> dict[str, Any]:
     """The fields of a record, of its setting and of its recipe on one level; the recipe says it last."""
     setting = record.get("setting") or {}
-    return {**record, **setting, **(setting.get("recipe_resolved") or {}), "has_recipe": "recipe_resolved" in setting}
+    return {
+        **record,
+        **setting,
+        **(setting.get("recipe_resolved") or {}),
+        "has_recipe": "recipe_resolved" in setting,
+    }
 
 
 def table_row(record: Record) -> RlStep:
@@ -61,7 +66,9 @@ def table_row(record: Record) -> RlStep:
         scorings=2 if float(flat.get("kl_penalty", 0.01)) > 0 else 1,
         generate=_generated(flat, apart or devices),
         train=_execution(flat, architecture, layout, devices - apart, width, _microbatch(flat, "train"), fp8),
-        score=_execution(flat, architecture, layout, devices - apart, width, _microbatch(flat, "logprob"), fp8),
+        score=_execution(
+            flat, architecture, layout, devices - apart, width, _microbatch(flat, "logprob"), fp8
+        ),
         serving=serving_stack_of(str(flat.get("rollout_backend") or flat.get("framework"))),
         training=training_stack_of(str(flat.get("train_backend") or flat.get("framework"))),
         staleness=_staleness(flat),
@@ -97,7 +104,9 @@ class Logged:
             offload="all" if offloaded else "none",
             lora_rank=_lora(str(row.get("algorithm"))),
         )
-        tp = int(row.get("rollout_tp") or (re.search(r"TP(\d+)", str(row.get("rollout_engine"))) or [0, 1])[1])
+        tp = int(
+            row.get("rollout_tp") or (re.search(r"TP(\d+)", str(row.get("rollout_engine"))) or [0, 1])[1]
+        )
         words = str(row.get("rollout_engine"))
         return RlStep(
             architecture=architecture,
@@ -112,7 +121,9 @@ class Logged:
             longest=int(_first(lengths, "max_response", "response_length/max") or 4 * response),
             updates=max(1, prompts // int(batch.get("ppo_mini_batch_size") or prompts)),
             scorings=2 if "KL" in str(row.get("algorithm")) else 1,
-            generate=Execution(Parallelism(dp=max(1, devices // tp), tp=tp), graphs="enforce_eager" not in words),
+            generate=Execution(
+                Parallelism(dp=max(1, devices // tp), tp=tp), graphs="enforce_eager" not in words
+            ),
             train=train,
             score=replace(train, recompute="none"),
             serving=serving_stack_of(words),

@@ -12,9 +12,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from rpeg.errors import InputError
 from rpeg.plan import Parallelism
 
-# Ranks that one attention can be cut over in a node: beyond, tp counts ranks of attention data parallelism.
+# Ranks that one attention is cut over at most: those of a node.
 _WIDEST_TP = 8
 
 
@@ -32,7 +33,12 @@ def degrees(record: Mapping[str, Any]) -> Parallelism:
         if tp == dp == side and ep == ranks:
             return Parallelism(dp=side, pp=pp, ep=side)
     if tp > _WIDEST_TP:
-        return Parallelism(dp=tp * dp, pp=pp, ep=tp * dp)
+        raise InputError(
+            f"tp = {tp} with moe_tp = {moe_tp}: no attention is cut that far. It counts the devices of pools for prompts"
+            " and for decoding together, and how they are divided is not recorded"
+        )
+    if ep > ranks:  # experts are dealt among the ranks of an attention that the label leaves out
+        tp = ep
     # Experts shared by data-parallel ranks are dealt; cut over them (moe_tp), each rank holds and reads as much.
     shared = ep if dp == 1 else max(ep, ranks)
     return Parallelism(tp=tp, dp=dp, pp=pp, ep=shared)

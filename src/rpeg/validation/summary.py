@@ -69,12 +69,11 @@ class Summary:
     def to_json(self, worst: int = 0) -> dict[str, Any]:
         """`sources`, `overall`, `core` as `Group.to_json`; a source of several kinds has a further entry NAME [kind].
 
-        mape_by_source: mean over the sources of their mape.
+        mape_by_source: mean over the sources of their mape. ordered_by_source: of pairs within one source.
         """
 
         def kinds(groups: Sequence[Group], core: bool) -> dict[str, Any]:
-            means = {g.kind: {"mape_by_source": self.by_source(g.kind, core=core)} for g in groups}
-            return {g.kind: g.to_json(worst) | means[g.kind] for g in groups}
+            return {g.kind: g.to_json(worst) | self._by_source_json(g.kind, core) for g in groups}
 
         return {
             "sources": {name: group.to_json(worst) for name, group in _named(self.sources).items()},
@@ -92,13 +91,21 @@ class Summary:
 
     def by_source(self, kind: Kind, *, core: bool = False) -> float | None:
         """Mean over the sources of a kind of their mean absolute percentage errors."""
-        means = [
-            _group(kind, g.source, [one for one in g.judged if one.outcome.core or not core]).statistics.mape
-            for g in self.sources
-            if g.kind == kind
-        ]
-        known = [mean for mean in means if mean is not None]
-        return sum(known) / len(known) if known else None
+        means = [s.mape for s in self._of_sources(kind, core) if s.mape is not None]
+        return sum(means) / len(means) if means else None
+
+    def _of_sources(self, kind: Kind, core: bool) -> list[Statistics]:
+        groups = [g for g in self.sources if g.kind == kind]
+        if not core:
+            return [g.statistics for g in groups]
+        return [_group(kind, g.source, [j for j in g.judged if j.outcome.core]).statistics for g in groups]
+
+    def _by_source_json(self, kind: Kind, core: bool) -> dict[str, Any]:
+        found = self._of_sources(kind, core)
+        pairs = sum(s.pairs for s in found)
+        right = sum(s.ordered * s.pairs for s in found if s.ordered is not None)
+        ordered = right / pairs if pairs else None
+        return {"mape_by_source": self.by_source(kind, core=core), "ordered_by_source": ordered}
 
 
 def summarise(evaluation: Evaluation, broken: Sequence[str] = ()) -> Summary:

@@ -11,6 +11,8 @@ import numpy as np
 from rpeg.architecture import Architecture
 from rpeg.cost.execution import Execution
 from rpeg.cost.generating.layout import Layout, layout_of
+from rpeg.cost.generating.policy import Policy
+from rpeg.cost.kernels.work import stored
 from rpeg.cost.machine import Machine
 from rpeg.cost.precision import BYTES_OF
 from rpeg.errors import InfeasibleError
@@ -41,15 +43,13 @@ class Pool:
 
 
 @lru_cache(maxsize=4096)
-def pool_of(
-    architecture: Architecture, execution: Execution, machine: Machine, cache_bytes: float | None = None
-) -> Pool:
-    """The cache that card, weights and the engine's share leave; InfeasibleError where they leave none.
-
-    cache_bytes: of each device, where it is given.
-    """
+def pool_of(architecture: Architecture, execution: Execution, machine: Machine, policy: Policy) -> Pool:
+    """The cache that card, weights and the engine's share leave; InfeasibleError where they leave none."""
     layout = layout_of(architecture, execution.parallelism)
-    size = cache_bytes if cache_bytes is not None else _left(architecture, layout, execution, machine)
+    size = policy.cache_bytes
+    if size is None:
+        share = policy.memory_share or machine.stack.serving.memory_share
+        size = _left(architecture, layout, execution, machine, share)
     a, element = architecture, BYTES_OF[execution.precision.cache]
     kv = 2 * max(1, a.kv_heads // layout.tp) * a.head_dim * element
     per_token, per_window, state = 0.0, 0.0, 0.0
@@ -73,17 +73,19 @@ def device_weight_bytes(architecture: Architecture, layout: Layout, execution: E
     other = architecture.parameters() - experts
     spread = experts / (layout.ep * layout.expert_tp)
     dense = other / layout.tp * BYTES_OF[precision.weights]
-    return (dense + spread * BYTES_OF[precision.expert_weights]) / layout.pp
+    return (dense + spread * BYTES_OF[stored(precision.expert_weights)]) / layout.pp
 
 
-def _left(architecture: Architecture, layout: Layout, execution: Execution, machine: Machine) -> float:
+def _left(
+    architecture: Architecture, layout: Layout, execution: Execution, machine: Machine, share: float
+) -> float:
     traits, card = machine.stack.serving, machine.kind.memory_bytes
     weights = device_weight_bytes(architecture, layout, execution)
-    left = card * traits.memory_share - weights - traits.reserve_bytes
+    left = card * share - weights - traits.reserve_bytes
     if left <= 0:
         raise InfeasibleError(
             f"generate {architecture.name}: weights of {bytes_text(weights)} and {bytes_text(traits.reserve_bytes)} of"
-            f" buffers leave no cache in {traits.memory_share:.0%} of the {bytes_text(card)} of a {machine.kind.name}:"
+            f" buffers leave no cache in {share:.0%} of the {bytes_text(card)} of a {machine.kind.name}:"
             f" raise tp = {layout.tp} or pp = {layout.pp}, or take narrower weights"
         )
     return left

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from rpeg.architecture import Architecture
 from rpeg.architecture.model import Layer
@@ -15,31 +16,42 @@ from rpeg.cost.generating.layers import ACTIVATION_BYTES, Part, Rank
 from rpeg.cost.generating.layout import Layout, layout_of
 from rpeg.cost.generating.load import Load
 from rpeg.cost.kernels import Amount, Timed, kernels_of
+from rpeg.cost.kernels.work import stored
 from rpeg.cost.machine import Machine
 from rpeg.cost.network import Collective, collective_seconds
 from rpeg.cost.traits import ServingTraits
 from rpeg.cost.tree import Bound, Cost
 
+Floats = npt.NDArray[np.float64]
+
 # Sizes at which links are asked, in tokens; between them seconds are interpolated.
-_TOKENS = np.concatenate([[0.0], 2.0 ** np.arange(0, 18)])
+_TOKENS = np.concatenate([[0.0], 4.0 ** np.arange(0, 10)])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Leaf:
-    """Seconds, FLOP and bytes of one sort of work in a pass, over all layers. Numbers or arrays."""
+    """Seconds, FLOP and bytes of one sort of work in a pass, over all layers. Numbers or arrays.
+
+    bound: None leaves it to the work. balance: FLOP for each byte of memory above which the device's arithmetic binds.
+    """
 
     name: str
-    bound: Bound
+    bound: Bound | None
     seconds: Amount
     flops: Amount
     bytes: Amount
     measured: bool
+    balance: float = 0.0
 
-    def cost(self, repeats: Amount, devices: int) -> Cost:
-        """So many times this: seconds of a device, FLOP and bytes of all `devices`."""
-        seconds = float(np.sum(self.seconds * repeats))
-        flops, moved = (float(np.sum(work * repeats)) * devices for work in (self.flops, self.bytes))
-        return Cost(self.name, seconds, flops, moved, self.bound, seconds if self.measured else 0.0)
+    def times(self, factor: Amount) -> Leaf:
+        """So many times this."""
+        seconds, flops, moved = self.seconds * factor, self.flops * factor, self.bytes * factor
+        return Leaf(self.name, self.bound, seconds, flops, moved, self.measured, self.balance)
+
+    def cost(self, seconds: float, flops: float, moved: float) -> Cost:
+        """A leaf of a tree with these sums of it."""
+        bound: Bound = self.bound or ("compute" if flops > self.balance * moved else "memory")
+        return Cost(self.name, seconds, flops, moved, bound, seconds if self.measured else 0.0)
 
 
 @dataclass(frozen=True)
@@ -47,6 +59,9 @@ class Forward:
     """Passes of one replica.
 
     graphs: decode steps are replayed as captured graphs; else the host launches every kernel of them.
+    overlapped: the host prepares a step while the device is at the one before.
+    links: seconds of each kind of message at `_TOKENS` tokens, and bytes of a token in it.
+    balance: see `Leaf`.
     """
 
     architecture: Architecture
@@ -54,6 +69,9 @@ class Forward:
     rank: Rank
     machine: Machine
     graphs: bool
+    overlapped: bool
+    links: Mapping[Collective, tuple[Floats, float]]
+    balance: float
 
     @property
     def serving(self) -> ServingTraits:
@@ -75,20 +93,20 @@ class Forward:
         """
         slots = 1 if self.serving.pipeline == "serial" else self.layout.pp
         own = _split(load, self.layout.attention_dp, slots)
-        summed = self._device(own)
+        summed = self._device(own, load.tokens / slots)
         leaves = [self._leaf(name, timed, bound) for name, (timed, bound) in summed.items()]
         device: Amount = 0.0
         for leaf in leaves:
             device = device + leaf.seconds
         return [*leaves, self._host(load, device)]
 
-    def _device(self, own: Load) -> dict[str, tuple[list[tuple[float, Timed]], Bound | None]]:
+    def _device(self, own: Load, pooled: Amount) -> dict[str, tuple[list[tuple[float, Timed]], Bound | None]]:
         """Every kernel and message by name, each with the number of layers that have it."""
         out: dict[str, tuple[list[tuple[float, Timed]], Bound | None]] = {}
         for layer, count in self.architecture.groups:
-            for part in self.rank.parts(layer, own):
+            for part in self.rank.parts(layer, own, pooled):
                 out.setdefault(part.name, ([], None))[0].append((float(count), part.timed))
-            for part in self._messages(layer, own):
+            for part in self._messages(layer, own, pooled):
                 out.setdefault(part.name, ([], "network"))[0].append((float(count), part.timed))
         for part in self.rank.head(own.outputs):
             out.setdefault(part.name, ([], None))[0].append((1.0, part.timed))
@@ -96,42 +114,39 @@ class Forward:
             out.setdefault(part.name, ([], "network"))[0].append((1.0, part.timed))
         return out
 
-    def _messages(self, layer: Layer, own: Load) -> Iterator[Part]:
+    def _messages(self, layer: Layer, own: Load, pooled: Amount) -> Iterator[Part]:
         """Collectives of one layer: sums over the tensor-parallel ranks, and tokens on their way to experts."""
-        lay, width = self.layout, self.architecture.hidden * ACTIVATION_BYTES
+        lay = self.layout
         shared = layer.feed_forward == "moe" and lay.attention_dp > 1
         sums = (layer.mixer != "none") + (layer.feed_forward != "none" and not shared)
         if lay.tp > 1 and sums:
-            timed = self._link("all_reduce", own.tokens, width, lay.tp)
+            timed = self._link("all_reduce", own.tokens)
             yield Part("all-reduce", Timed(sums * timed.seconds, 0.0, sums * timed.bytes))
         if shared:
-            assert self.architecture.experts is not None
-            copies = min(self.architecture.experts.active, lay.ep) * self.rank.imbalance
-            timed = self._link("all_to_all", own.tokens / lay.tp, width * copies, lay.ep)
+            timed = self._link("all_to_all", pooled / lay.ep)
             yield Part("all-to-all", Timed(2.0 * timed.seconds, 0.0, 2.0 * timed.bytes))
 
     def _ends(self, own: Load) -> Iterator[Part]:
         """Logits gathered from the ranks that hold the vocabulary; activations handed from stage to stage."""
-        lay, a = self.layout, self.architecture
+        lay = self.layout
         if lay.tp > 1:
-            yield Part(
-                "logits", self._link("all_gather", own.outputs, a.vocabulary * ACTIVATION_BYTES, lay.tp)
-            )
+            yield Part("logits", self._link("all_gather", own.outputs))
         if lay.pp > 1:
-            timed = self._link("send", own.tokens, a.hidden * ACTIVATION_BYTES, lay.tp * lay.attention_dp)
+            timed = self._link("send", own.tokens)
             hops = float(lay.pp)
             yield Part("pipeline", Timed(hops * timed.seconds, 0.0, hops * timed.bytes))
 
-    def _link(self, kind: Collective, tokens: Amount, width: float, ranks: int) -> Timed:
-        grid = _grid(kind, width, ranks, self.machine)
-        return Timed(np.interp(tokens, _TOKENS, grid), 0.0, tokens * width)
+    def _link(self, kind: Collective, tokens: Amount) -> Timed:
+        seconds, width = self.links[kind]
+        return Timed(np.interp(tokens, _TOKENS, seconds), 0.0, tokens * width)
 
     def _host(self, load: Load, device: Amount) -> Leaf:
         """What the device waits for the host: scheduling and sampling between steps, and launches beyond its work."""
         traits, layers = self.serving, self.architecture.layers
-        between = traits.host_seconds_per_step + traits.host_seconds_per_row * load.outputs
+        step = traits.step_seconds if self.overlapped else traits.serial_step_seconds
+        between = step + traits.row_seconds * load.outputs
         eager = np.where(np.asarray(load.prompt_tokens) > 0, True, not self.graphs)
-        launches = np.where(eager, layers * traits.host_seconds_per_layer, 0.0)
+        launches = np.where(eager, layers * traits.launch_seconds, 0.0)
         return Leaf("host", "host", between + np.maximum(launches - device, 0.0), 0.0, 0.0, False)
 
     def _leaf(self, name: str, timed: list[tuple[float, Timed]], bound: Bound | None) -> Leaf:
@@ -142,20 +157,13 @@ class Forward:
             seconds = seconds + count * each.seconds
             flops = flops + count * each.flops
             moved = moved + count * each.bytes
-        if bound is None:
-            kind = self.machine.kind
-            memory = np.sum(moved) / kind.memory_bandwidth_bytes_per_second
-            bound = "compute" if np.sum(flops) / self._peak > memory else "memory"
-        return Leaf(name, bound, seconds, flops, moved, all(each.measured for _, each in timed))
-
-    @property
-    def _peak(self) -> float:
-        peaks = dict(self.machine.kind.peak_flops)
-        return peaks.get(self.rank.precision.compute) or max(peaks.values())
+        return Leaf(name, bound, seconds, flops, moved, all(each.measured for _, each in timed), self.balance)
 
 
 @lru_cache(maxsize=4096)
-def forward_of(architecture: Architecture, execution: Execution, machine: Machine) -> Forward:
+def forward_of(
+    architecture: Architecture, execution: Execution, machine: Machine, overlapped: bool = True
+) -> Forward:
     """Passes of a replica under this layout. InputError where the degrees do not divide the model."""
     layout = layout_of(architecture, execution.parallelism)
     rank = Rank(
@@ -164,21 +172,49 @@ def forward_of(architecture: Architecture, execution: Execution, machine: Machin
         execution.precision,
         kernels_of(machine),
         execution.imbalance,
-        machine.stack.serving.small_kernel_seconds,
     )
-    return Forward(architecture, layout, rank, machine, execution.graphs)
+    kind, compute = machine.kind, stored(execution.precision.compute)
+    peaks = dict(kind.peak_flops)
+    balance = peaks.get(compute, max(peaks.values())) / kind.memory_bandwidth_bytes_per_second
+    links = _links(architecture, layout, machine, execution.imbalance)
+    graphs = execution.graphs and machine.stack.serving.graphs
+    return Forward(architecture, layout, rank, machine, graphs, overlapped, links, balance)
 
 
-@lru_cache(maxsize=4096)
-def _grid(kind: Collective, width: float, ranks: int, machine: Machine) -> np.ndarray:
-    stride = ranks if kind == "send" else 1
-    seconds = [
-        collective_seconds(
-            kind, float(t) * width, max(ranks, 2) if kind == "send" else ranks, machine, stride=stride
-        )
-        for t in _TOKENS
-    ]
-    return np.asarray(seconds)
+def _links(
+    architecture: Architecture, layout: Layout, machine: Machine, imbalance: float
+) -> dict[Collective, tuple[Floats, float]]:
+    """The messages of this layout: sums and logits over tp, tokens to experts and back, stage to stage."""
+    width = architecture.hidden * ACTIVATION_BYTES
+    wanted: list[tuple[Collective, float, int]] = []
+    if layout.tp > 1:
+        wanted.append(("all_reduce", width, layout.tp))
+        wanted.append(("all_gather", architecture.vocabulary * ACTIVATION_BYTES, layout.tp))
+    if layout.attention_dp > 1 and architecture.experts:
+        copies = min(architecture.experts.active, layout.ep) * imbalance
+        wanted.append(("all_to_all", width * copies, layout.ep))
+    if layout.pp > 1:
+        wanted.append(("send", width, layout.tp * layout.attention_dp))
+    return {kind: (_grid(kind, each, ranks, machine), each) for kind, each, ranks in wanted}
+
+
+def _grid(kind: Collective, width: float, ranks: int, machine: Machine) -> Floats:
+    return np.asarray([_message(kind, float(tokens) * width, ranks, machine) for tokens in _TOKENS])
+
+
+def _message(kind: Collective, size_bytes: float, ranks: int, machine: Machine) -> float:
+    """Seconds of one message. `ranks` is the distance of the two ranks of a `send`.
+
+    Engines exchange tokens by kernels in which each rank writes to all others at once (DeepEP, TensorRT-LLM's NVLink
+    one-sided all-to-all): a message's latency and the bytes for others, at the pace of the slowest link.
+    """
+    if kind == "send":
+        return collective_seconds(kind, size_bytes, 2, machine, stride=ranks)
+    if kind == "all_to_all":
+        inside = machine.fabric.devices_per_node
+        distance = 1 if ranks <= inside else inside
+        return collective_seconds("send", size_bytes * (1 - 1 / ranks), 2, machine, stride=distance)
+    return collective_seconds(kind, size_bytes, ranks, machine)
 
 
 def _split(load: Load, groups: int, microbatches: int) -> Load:
@@ -188,4 +224,5 @@ def _split(load: Load, groups: int, microbatches: int) -> Load:
         return load
     rows = np.where(np.asarray(load.rows) > 0, np.maximum(np.asarray(load.rows) / parts, 1.0), 0.0)
     outputs = np.where(np.asarray(load.outputs) > 0, np.maximum(np.asarray(load.outputs) / parts, 1.0), 0.0)
-    return Load(rows, load.context, load.prompt_tokens / parts, load.pairs / parts, outputs)
+    busiest = load.crowding / parts
+    return Load(rows, load.context, load.prompt_tokens * busiest, load.pairs * busiest, outputs)

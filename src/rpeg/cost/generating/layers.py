@@ -8,16 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from rpeg.architecture import Architecture
-from rpeg.architecture.model import Layer
+from rpeg.architecture.layers import Latent, Layer
 from rpeg.cost.generating.layout import Layout
 from rpeg.cost.generating.load import Load
 from rpeg.cost.kernels import Amount, Kernels, Timed
+from rpeg.cost.kernels.work import stored
 from rpeg.cost.precision import BYTES_OF, Precision
 
 ACTIVATION_BYTES = 2.0
 # Share of the advertised peak that products of activations with dequantised weights reach (Marlin kernels,
 # arXiv:2408.11743, figure 1: 0.5–0.7 of dense at large m).
-WEIGHT_ONLY_EFFICIENCY = 0.6
+UNPACKED_EFFICIENCY = 0.6
 
 
 @dataclass(frozen=True)
@@ -30,20 +31,16 @@ class Part:
 
 @dataclass(frozen=True)
 class Rank:
-    """What the kernels of one rank depend on, beside the load.
-
-    small_seconds: least time of a kernel on the device, with the gap to the next.
-    """
+    """What the kernels of one rank depend on, beside the load."""
 
     architecture: Architecture
     layout: Layout
     precision: Precision
     kernels: Kernels
     imbalance: float
-    small_seconds: float
 
-    def parts(self, layer: Layer, load: Load) -> Iterator[Part]:
-        """Kernels of one layer for a load that is this rank's own."""
+    def parts(self, layer: Layer, load: Load, pooled: Amount) -> Iterator[Part]:
+        """Kernels of one layer for a load that is this rank's own; pooled: tokens of all ranks that share experts."""
         if layer.mixer == "latent":
             yield from self._latent(load)
         elif layer.mixer == "recurrent":
@@ -53,7 +50,7 @@ class Rank:
         if layer.feed_forward == "dense":
             yield from self._ffn("feed-forward", load.tokens, self.architecture.ffn // self.layout.tp)
         elif layer.feed_forward == "moe":
-            yield from self._experts(load)
+            yield from self._experts(load.tokens, pooled)
 
     def head(self, outputs: Amount) -> Iterator[Part]:
         """The lm head and the choice of a token: float32 logits, written, normalised, read."""
@@ -99,26 +96,34 @@ class Rank:
             unfold = self.kernels.gemm(load.rows, heads * latent.value_head_dim, latent.kv_rank, "bfloat16")
             yield Part(name, absorb)
             yield Part(name, unfold)
-            # One cached vector serves as key (all of it) and value (without the rotary part) of every head.
-            factor = (cached + latent.kv_rank) / cached
             context = np.minimum(load.context, latent.selected) if latent.selected else load.context
-            timed = self.kernels.decode_attention(
-                load.rows, context, round(heads * factor), 1, cached // 2, self.precision.cache
-            )
-            yield Part("decode attention", timed)
+            yield Part("decode attention", self._latent_decode(load.rows, context))
         if _any(load.prompt_tokens):
             width = heads * (latent.nope_head_dim + latent.value_head_dim)
             yield Part(name, self._product(load.prompt_tokens, width, latent.kv_rank))
-            mean = (key + latent.value_head_dim) // 2
             pairs = load.pairs
             if latent.selected:
                 pairs = np.minimum(pairs, load.prompt_tokens * float(latent.selected))
-            timed = self.kernels.attention(pairs, load.prompt_tokens, heads, heads, mean, "bfloat16")
-            yield Part("prompt attention", timed)
+            yield Part("prompt attention", self._latent_prompt(pairs, load.prompt_tokens))
         if latent.selected:
             yield from self._indexer(load)
         yield Part(name, self._product(tokens, a.hidden, heads * latent.value_head_dim))
         yield self._passes(tokens, 3 * a.hidden + 4 * heads * key, 5)
+
+    def _latent_decode(self, rows: Amount, context: Amount) -> Timed:
+        latent, heads = self._latent_shape
+        cache = self.precision.cache
+        return self.kernels.latent_decode(rows, context, heads, latent.kv_rank, latent.rope_head_dim, cache)
+
+    def _latent_prompt(self, pairs: Amount, tokens: Amount) -> Timed:
+        latent, heads = self._latent_shape
+        nope, rope, value = latent.nope_head_dim, latent.rope_head_dim, latent.value_head_dim
+        return self.kernels.latent_attention(pairs, tokens, heads, nope, rope, value, "bfloat16")
+
+    @property
+    def _latent_shape(self) -> tuple[Latent, int]:
+        assert self.architecture.latent is not None
+        return self.architecture.latent, self.architecture.heads // self.layout.tp
 
     def _indexer(self, load: Load) -> Iterator[Part]:
         """Sparse attention's choice of tokens: a small head scores all of them, on every rank."""
@@ -158,46 +163,44 @@ class Rank:
         yield Part(name, self._product(tokens, a.hidden, ffn))
         yield self._passes(tokens, 3 * a.hidden + (inner + 1) * ffn, 2)
 
-    def _experts(self, load: Load) -> Iterator[Part]:
-        a, lay, p = self.architecture, self.layout, self.precision
+    def _experts(self, tokens: Amount, pooled: Amount) -> Iterator[Part]:
+        a, lay = self.architecture, self.layout
         e = a.experts
         assert e is not None
         width = e.latent or a.hidden
-        tokens = load.tokens
         yield Part("router", self.kernels.gemm(tokens, e.count, a.hidden, "bfloat16"))
-        # Ranks of one tensor-parallel group see the same tokens; those of attention_dp groups are pooled.
-        routed = tokens * lay.attention_dp * e.active / lay.ep * self.imbalance
-        groups, ffn = e.count // lay.ep, e.ffn // lay.expert_tp
-        inner = 2 if e.gated else 1
-        yield Part("experts", self._grouped(routed, groups, inner * ffn, width, p))
-        yield Part("experts", self._grouped(routed, groups, width, ffn, p))
+        routed = pooled * (e.active / lay.ep * self.imbalance)
+        yield Part(
+            "experts", self._grouped(routed, e.count // lay.ep, width, e.ffn // lay.expert_tp, e.gated)
+        )
         if e.shared_ffn:
             yield from self._ffn("shared expert", tokens, e.shared_ffn // lay.tp)
         if e.latent:
             yield Part("experts", self._product(tokens, 2 * e.latent, a.hidden))
-        yield self._passes(tokens, 3 * a.hidden, 1)
-        yield Part("routing", self._small(routed * (2 * width + 2 * inner * ffn) * ACTIVATION_BYTES, 5))
+        yield self._passes(tokens, 3 * a.hidden + 2 * e.count, 2)
 
     def _product(self, tokens: Amount, n: int, k: int) -> Timed:
         p = self.precision
-        if BYTES_OF[p.weights] >= BYTES_OF[p.compute]:
-            return self.kernels.gemm(tokens, n, k, p.compute)
-        return self._weight_only(self.kernels.gemm(tokens, n, k, p.compute), p.weights, p.compute)
+        timed = self.kernels.gemm(tokens, n, k, p.compute)
+        if BYTES_OF[p.weights] < BYTES_OF[stored(p.compute)]:
+            return self._unpacked(timed, p.weights, p.compute)
+        return timed
 
-    def _grouped(self, rows: Amount, groups: int, n: int, k: int, p: Precision) -> Timed:
-        weights, compute = p.expert_weights, p.expert_compute
-        if self._computes(compute):
-            return self.kernels.grouped_gemm(rows, groups, n, k, compute)
-        return self._weight_only(self.kernels.grouped_gemm(rows, groups, n, k, p.compute), weights, p.compute)
+    def _grouped(self, rows: Amount, experts: int, width: int, ffn: int, gated: bool) -> Timed:
+        weights, compute = self.precision.expert_weights, self.precision.expert_compute
+        unpacked = not any(name == stored(compute) for name, _ in self.kernels.kind.peak_flops)
+        timed = self.kernels.experts(
+            rows, experts, width, ffn, self.precision.compute if unpacked else compute
+        )
+        if unpacked:
+            timed = self._unpacked(timed, weights, self.precision.compute)
+        matrices = 1.0 if gated else 2 / 3  # tables measure gated experts, of three matrices
+        return Timed(timed.seconds * matrices, timed.flops * matrices, timed.bytes * matrices, timed.measured)
 
-    def _computes(self, dtype: str) -> bool:
-        """Whether the device has products in this dtype; else only weights are kept in it."""
-        return any(name == dtype for name, _ in self.kernels.kind.peak_flops)
-
-    def _weight_only(self, timed: Timed, weights: str, compute: str) -> Timed:
+    def _unpacked(self, timed: Timed, weights: str, compute: str) -> Timed:
         """Weights unpacked on the way to products in `compute`: fewer bytes to read, as many FLOP."""
-        share = BYTES_OF[weights] / BYTES_OF[compute]
-        arithmetic = timed.flops / (WEIGHT_ONLY_EFFICIENCY * self.kernels.kind.peak(compute))
+        share = BYTES_OF[stored(weights)] / BYTES_OF[stored(compute)]
+        arithmetic = timed.flops / (UNPACKED_EFFICIENCY * self.kernels.kind.peak(stored(compute)))
         return Timed(np.maximum(timed.seconds * share, arithmetic), timed.flops, timed.bytes * share)
 
     def _passes(self, tokens: Amount, width: float, kernels: int) -> Part:
@@ -206,7 +209,7 @@ class Rank:
 
     def _small(self, moved: Amount, kernels: int) -> Timed:
         timed = self.kernels.memory(moved)
-        return Timed(np.maximum(timed.seconds, kernels * self.small_seconds), 0.0, moved, timed.measured)
+        return Timed(np.maximum(timed.seconds, kernels * self.kernels.floor_seconds), 0.0, moved)
 
 
 def _any(amount: Amount) -> bool:

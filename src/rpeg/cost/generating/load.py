@@ -14,6 +14,7 @@ class Load:
     rows: sequences that get one more token. context: tokens that each of them has in the cache, on average.
     prompt_tokens: tokens of prompts in the pass. pairs: of a prompt token and a token it sees (length² / 2).
     outputs: tokens that pass the lm head and are sampled: the rows, and prompts that are complete.
+    crowding: where groups of ranks attend to sequences of their own, prompt tokens of the busiest group over the mean.
     """
 
     rows: Amount = 0.0
@@ -21,6 +22,7 @@ class Load:
     prompt_tokens: Amount = 0.0
     pairs: Amount = 0.0
     outputs: Amount = 0.0
+    crowding: Amount = 1.0
 
     @property
     def tokens(self) -> Amount:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rpeg.cost.generating.forward import Forward, Leaf
-from rpeg.cost.generating.load import Load, prefill
+from rpeg.cost.generating.load import Load
 from rpeg.cost.kernels import Amount
 
 Floats = npt.NDArray[np.float64]
@@ -23,40 +23,48 @@ class Prompts:
     count: Amount
 
 
-def together(forward: Forward, prompts: Prompts) -> list[Leaf]:
-    """Prompts one budget of tokens after another, with no sequence running beside them."""
-    budget = forward.serving.prompt_budget * forward.layout.attention_dp
+def together(forward: Forward, prompts: Prompts, crowding: Amount = 1.0) -> list[Leaf]:
+    """Prompts one budget of tokens after another, with no sequence running beside them.
+
+    crowding: tokens of the busiest attention group over the mean.
+    """
+    budget = forward.serving.prompt_budget * forward.layout.attention_dp / crowding
     passes = np.maximum(1.0, np.ceil(np.asarray(prompts.tokens) / budget))
-    load = prefill(prompts.tokens / passes, prompts.pairs / passes, prompts.count / passes)
-    some = np.asarray(prompts.tokens) > 0
-    return [_times(leaf, np.where(some, passes, 0.0)) for leaf in forward.leaves(load)]
-
-
-def between(forward: Forward, length: float, rows: float, context: float) -> list[Leaf]:
-    """What one prompt of `length` tokens adds while `rows` sequences run: to their steps, or as passes of its own."""
-    if length <= 0:
-        return []
-    pairs = length * length / 2
-    if not forward.serving.mixed or rows <= 0:
-        return together(forward, Prompts(length, pairs, 1.0))
-    dp = forward.layout.attention_dp
-    room = max(1.0, forward.serving.prompt_budget - rows / dp)
-    passes = float(np.ceil(length / room))
-    # A prompt runs on one attention group; the pass takes as long as that group does.
-    mixed = Load(rows, context, length / passes * dp, pairs / passes * dp, rows + dp / passes)
-    alone = {leaf.name: leaf for leaf in forward.leaves(Load(rows, context, 0.0, 0.0, rows))}
-    return [_minus(leaf, alone.get(leaf.name), passes) for leaf in forward.leaves(mixed)]
-
-
-def _times(leaf: Leaf, factor: Amount) -> Leaf:
-    return Leaf(
-        leaf.name, leaf.bound, leaf.seconds * factor, leaf.flops * factor, leaf.bytes * factor, leaf.measured
+    load = Load(
+        prompt_tokens=prompts.tokens / passes,
+        pairs=prompts.pairs / passes,
+        outputs=prompts.count / passes,
+        crowding=crowding,
     )
+    some = np.asarray(prompts.tokens) > 0
+    return [leaf.times(np.where(some, passes, 0.0)) for leaf in forward.leaves(load)]
 
 
-def _minus(leaf: Leaf, other: Leaf | None, factor: float) -> Leaf:
+def between(
+    forward: Forward, length: float, rows: Amount, context: float, a_step: Amount
+) -> tuple[list[Leaf], Amount]:
+    """What prompts of `length` tokens add while `rows` sequences run, and how often.
+
+    a_step: prompts that come in a step on average. Returns leaves of the time that one addition takes, and how many
+    additions each prompt makes: prompts that come to several attention groups in one step are processed together,
+    by each group its own, and the step takes as long as the busiest group. rows, a_step: numbers or arrays alike.
+    """
+    groups = forward.layout.attention_dp
+    at_once = 1.0 if groups == 1 else np.maximum(a_step, 1e-9) / -np.expm1(-np.maximum(a_step, 1e-9))
+    tokens, crowding = length * at_once, np.maximum(1.0, groups / at_once)
+    if not forward.serving.mixed:
+        return together(forward, Prompts(tokens, tokens * length / 2, at_once), crowding), 1 / at_once
+    room = np.maximum(1.0, forward.serving.prompt_budget - rows / groups) * np.minimum(groups, at_once)
+    passes = np.ceil(tokens / room)
+    chunk = tokens / passes
+    mixed = Load(rows, context, chunk, chunk * length / 2, rows + at_once / passes, crowding)
+    alone = {leaf.name: leaf for leaf in forward.leaves(Load(rows, context, 0.0, 0.0, rows))}
+    return [_minus(leaf, alone.get(leaf.name), passes) for leaf in forward.leaves(mixed)], 1 / at_once
+
+
+def _minus(leaf: Leaf, other: Leaf | None, factor: Amount) -> Leaf:
     if other is None:
-        return _times(leaf, factor)
+        return leaf.times(factor)
     return Leaf(
         leaf.name,
         leaf.bound,
@@ -64,4 +72,5 @@ def _minus(leaf: Leaf, other: Leaf | None, factor: float) -> Leaf:
         np.maximum(0.0, leaf.flops - other.flops) * factor,
         np.maximum(0.0, leaf.bytes - other.bytes) * factor,
         leaf.measured,
+        leaf.balance,
     )

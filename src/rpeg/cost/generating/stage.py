@@ -16,6 +16,7 @@ from rpeg.cost.generating.places import Places, places
 from rpeg.cost.generating.policy import Policy
 from rpeg.cost.generating.prompts import Prompts, between, together
 from rpeg.cost.generating.timeline import Intervals, Timeline, intervals, timeline
+from rpeg.cost.kernels import Amount
 from rpeg.cost.machine import Machine
 from rpeg.cost.tree import Cost, sequence
 
@@ -23,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 # Stretches of a replica's course that get a step time of their own, and of all replicas together.
-_STRETCHES, _ALL_STRETCHES, _FEWEST = 64, 1024, 16
+_STRETCHES, _ALL_STRETCHES, _FEWEST = 48, 512, 12
 _ENGINE = Policy()
 
 
@@ -43,10 +44,10 @@ def generate_stage(
     replicas get blocks of whole groups; the gang ends with the slowest. InputError where the layout does not divide
     the model or groups are not whole, InfeasibleError where weights or the longest sample do not fit.
     """
-    forward = forward_of(architecture, execution, machine)
+    forward = forward_of(architecture, execution, machine, policy.overlapped)
     layout = forward.layout
     batch = deal(prompt_lengths, response_lengths, samples_per_prompt, policy.share_prefixes, layout.replicas)
-    pool = pool_of(architecture, execution, machine, policy.cache_bytes)
+    pool = pool_of(architecture, execution, machine, policy)
     sharing = samples_per_prompt if policy.share_prefixes else 1
     limit = (policy.max_rows or forward.serving.max_rows) * layout.attention_dp
     room = places(batch, pool, sharing, limit, layout.attention_dp)
@@ -107,7 +108,9 @@ def _later(forward: Forward, batch: Batch, course: Intervals, room: Places) -> l
     if not heads.any():
         return []
     context = float((course.context * course.rows * course.steps).sum() / (course.rows * course.steps).sum())
-    return between(forward, float(heads[heads > 0].mean()), float(room.count), context)
+    a_step = room.count / max(1.0, float(batch.responses[batch.responses > 0].mean()))
+    leaves, times = between(forward, float(heads[heads > 0].mean()), float(room.count), context, a_step)
+    return [leaf.times(times) for leaf in leaves]
 
 
 def _entries(batch: Batch, later: list[Leaf], count: int) -> Floats:
@@ -139,10 +142,16 @@ def _total(leaves: list[Leaf]) -> Floats:
 
 def _cost(name: str, leaves: list[Leaf], repeats: Floats, slowest: int, forward: Forward) -> Cost:
     """Seconds of the slowest replica, FLOP and bytes of all devices; the first axis of all arrays is the replica."""
-    devices, parts = forward.layout.devices, []
-    for leaf in leaves:
-        seconds = float(np.sum(np.broadcast_to(leaf.seconds, repeats.shape)[slowest] * repeats[slowest]))
-        flops, moved = (float(np.sum(work * repeats)) * devices for work in (leaf.flops, leaf.bytes))
-        measured = seconds if leaf.measured else 0.0
-        parts.append(Cost(leaf.name, seconds, flops, moved, leaf.bound, measured))
-    return sequence(name, parts)
+    devices, own, every = forward.layout.devices, repeats[slowest], float(repeats.sum())
+
+    def total(amount: Amount) -> float:
+        if np.ndim(amount) == 0:
+            return float(amount) * every * devices
+        return float(np.vdot(amount, repeats)) * devices
+
+    def seconds(amount: Amount) -> float:
+        return float(np.sum((amount if np.ndim(amount) == 0 else amount[slowest]) * own))
+
+    return sequence(
+        name, [leaf.cost(seconds(leaf.seconds), total(leaf.flops), total(leaf.bytes)) for leaf in leaves]
+    )

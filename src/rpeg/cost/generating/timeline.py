@@ -123,8 +123,6 @@ def _integrals(events: Ints, tokens: Ints, edges: Floats) -> tuple[Floats, Float
 def _counts(events: Floats, edges: Floats) -> Ints:
     """How many events of each row are ≤ each edge of the row."""
     replicas, n = events.shape
-    if replicas == 1:
-        return np.searchsorted(events[0], edges[0], side="right")[None, :]
     apart = (max(events.max(), edges.max()) + 1.0) * np.arange(replicas)[:, None]
     counts = np.searchsorted((events + apart).ravel(), (edges + apart).ravel(), side="right")
-    return counts.reshape(edges.shape) - n * np.arange(replicas)[:, None]
+    return np.asarray(counts.reshape(edges.shape) - n * np.arange(replicas)[:, None], np.int64)

@@ -51,7 +51,8 @@ def layer_kept(architecture: Architecture, layer: Layer, execution: Execution, s
     widest = _widest(architecture, layer, execution)
     passing = size * (2 * width * whole + 3 * widest)
     if not trained:
-        every -= size * (width * whole + widest)  # products with frozen weights keep no inputs
+        # products with frozen weights keep no inputs; adapters keep theirs, cast to their float32
+        every += 4 * width * whole - size * (width * whole + widest)
     if execution.recompute == "full":
         return Kept(size * width * whole, every, passing, 0.0, pairs)
     if execution.recompute == "selective":
@@ -170,7 +171,9 @@ def _widest(architecture: Architecture, layer: Layer, execution: Execution) -> f
     if layer.feed_forward == "moe" and architecture.experts:
         experts = architecture.experts
         copies = experts.active * execution.imbalance
-        widths.append(max(experts.shared_ffn, copies * max(experts.ffn, experts.latent or architecture.hidden)) / tp)
+        widths.append(
+            max(experts.shared_ffn, copies * max(experts.ffn, experts.latent or architecture.hidden)) / tp
+        )
     if layer.mixer == "recurrent" and architecture.recurrent:
         widths.append(architecture.recurrent.projected / tp)
     return max(widths)

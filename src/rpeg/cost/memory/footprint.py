@@ -24,7 +24,7 @@ def train_memory(
     heads: Heads = ("lm",),
     rank: int | None = None,
 ) -> Footprint:
-    """Load, score, update, optimizer step (from step 2 on), publication and checkpoint of a model that is trained.
+    """Load, score, update, optimizer step (from step 2 on), transfer, checkpoint and rest of a model that is trained.
 
     sequences: the global batch of one update. rank: a pipeline rank; None: the one that holds most.
     InputError where the parallelism does not divide the model.
@@ -49,7 +49,7 @@ def infer_memory(
     heads: Heads = ("lm",),
     rank: int | None = None,
 ) -> Footprint:
-    """Load and score of a model that is not trained (reference, reward): a forward pass without gradients.
+    """Load, score and rest of a model that is not trained (reference, reward): a forward pass without gradients.
 
     sequences: the global batch. rank: a pipeline rank; None: the one that holds most. InputError as above.
     """
@@ -80,5 +80,5 @@ def _fullest(
     asked = sorted({0, min(1, p.pp - 1), p.pp // 2, p.pp - 1}) if rank is None else [rank]
     return max(
         (Footprint(at, phases(parts[at])) for at in asked),
-        key=lambda footprint: footprint.peak.needed_bytes,
+        key=lambda footprint: footprint.peak.device_bytes,
     )

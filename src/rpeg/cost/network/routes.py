@@ -20,7 +20,7 @@ class Leg:
 
     share: of the whole tensor that each rank sends over `link`.
     ring_steps, tree_steps: messages one after another on the way.
-    inner: the link lies within a node.
+    inner: the link lies within a node. members: parts that meet over it.
     """
 
     link: Link
@@ -28,6 +28,7 @@ class Leg:
     ring_steps: int
     tree_steps: int
     inner: bool
+    members: int
 
 
 @lru_cache(maxsize=4096)
@@ -41,11 +42,11 @@ def legs(kind: Collective, ranks: int, fabric: Fabric, stride: int = 1) -> tuple
     first = fabric.levels[0][0]
     if kind == "send":
         link = fabric.slowest(2, stride)
-        return () if link is None or ranks < 2 else (Leg(link, 1.0, 1, 1, link is first),)
+        return () if link is None or ranks < 2 else (Leg(link, 1.0, 1, 1, link == first, 2),)
     out, joined = [], 1
     for hop in fabric.hops(ranks, stride):
         share, ring, tree = _hop(kind, hop.fanout, joined, ranks)
-        out.append(Leg(hop.link, share, ring, tree, hop.link is first))
+        out.append(Leg(hop.link, share, ring, tree, hop.link == first, hop.fanout))
         joined *= hop.fanout
     return tuple(out)
 

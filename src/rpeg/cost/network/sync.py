@@ -55,6 +55,14 @@ def offload(size_bytes: float, machine: Machine, name: str = "offload") -> Cost:
     return Cost(name, size_bytes / rate, 0.0, size_bytes, "memory")
 
 
+def copied(size_bytes: float, machine: Machine, name: str = "copy") -> Cost:
+    """Bytes of one device from or to pageable host memory, which the host's processors copy once more."""
+    network = machine.stack.network
+    pinned = machine.kind.host_bandwidth_bytes_per_second * network.host_efficiency
+    seconds = size_bytes / min(network.pageable_bytes_per_second, pinned)
+    return Cost(name, seconds, 0.0, size_bytes, "host")
+
+
 def named_tensors(architecture: Architecture) -> int:
     """Tensors of a checkpoint in Hugging Face's naming: each expert has its own.
 

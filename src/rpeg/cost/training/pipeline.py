@@ -24,11 +24,17 @@ class Loads:
 
 
 def loads_of(
-    architecture: Architecture, execution: Execution, kinds: Sequence[float], embedding: float, head: float
+    architecture: Architecture,
+    execution: Execution,
+    kinds: Sequence[float],
+    embedding: float,
+    head: float,
+    *,
+    balanced: bool = False,
 ) -> Loads:
     """The loads of stages. kinds: seconds of one layer of each of the architecture's groups, one micro-batch.
 
-    Layers that the stages divide are spread evenly. Else whole layers are laid out so that the slowest stage, with the
+    Layers that the stages divide are spread evenly, unless stages are balanced by their time. Else whole layers are laid out so that the slowest stage, with the
     embedding on the first and the head on the last, is as fast as can be.
     """
     stages, layers = execution.parallelism.pp, architecture.layers
@@ -36,7 +42,7 @@ def loads_of(
     mean = total / layers
     if stages == 1:
         return Loads(float(layers), 1.0, 1.0, 0.0)
-    if layers % (stages * execution.parallelism.vpp) == 0:
+    if layers % (stages * execution.parallelism.vpp) == 0 and not balanced:
         counts = [(layers / stages, layers / stages, layers / stages)]
     else:
         counts = _layouts(layers, stages)

@@ -9,20 +9,22 @@ from dataclasses import dataclass
 class NetworkTraits:
     """Links as a stack uses them.
 
-    efficiency: share of the bandwidth within a node that large collectives reach.
+    efficiency: share of the bandwidth within a node that large collectives reach, where none were measured.
     fabric_efficiency: the same of links between nodes.
     base_seconds: of any collective, before its first byte moves: its kernel's launch and hand-shake.
     host_efficiency: share of the host link that copies from pinned memory reach.
+    pageable_bytes_per_second: of one process that copies from or to memory that is not pinned.
     tensor_seconds: host time for one named tensor on its way into an engine.
     bucket_seconds: host time for one bucket of tensors: a call, its answer, a barrier.
     wake_seconds: an engine that slept maps its memory again; its captured graphs stay valid.
     recapture_seconds: an engine that was torn down captures its graphs again.
     """
 
-    efficiency: float = 0.8
+    efficiency: float = 0.72
     fabric_efficiency: float = 0.9
     base_seconds: float = 6.6e-6
     host_efficiency: float = 0.85
+    pageable_bytes_per_second: float = 4e9
     tensor_seconds: float = 1e-4
     bucket_seconds: float = 5e-3
     wake_seconds: float = 1.0

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 class ServingTraits:
     """Serving.
 
-    host_seconds_per_step: between two steps, when the device waits for scheduling and sampled tokens.
-    host_seconds_per_row: what each sequence of the step adds to that.
-    host_seconds_per_layer: launches of one layer's kernels where no graph is replayed; the device's work hides it.
-    small_kernel_seconds: least time of a kernel on the device, with the gap to the next.
+    step_seconds: between two steps, when the device waits for the host, where the engine prepares the next step while
+    the device works.
+    serial_step_seconds: the same where it schedules, samples and answers between steps.
+    row_seconds: what each sequence of the step adds to that.
+    launch_seconds: of one layer's kernels where no graph is replayed; the device's work hides it.
+    graphs: decode steps can be replayed as captured graphs.
     prompt_budget: most tokens of a pass with prompts (chunked prefill).
     mixed: prompts are processed in the same passes as decode steps; else in passes between them.
     pipeline: interleaved: pipeline stages work on different micro-batches at once; serial: one after another.
@@ -21,13 +23,14 @@ class ServingTraits:
     reserve_bytes: of it that activations, graphs and buffers take.
     """
 
-    host_seconds_per_step: float = 0.0
-    host_seconds_per_row: float = 0.0
-    host_seconds_per_layer: float = 0.0
-    small_kernel_seconds: float = 2e-6
+    step_seconds: float = 0.0
+    serial_step_seconds: float = 0.0
+    row_seconds: float = 0.0
+    launch_seconds: float = 0.0
+    graphs: bool = True
     prompt_budget: int = 8192
     mixed: bool = True
     pipeline: str = "interleaved"
     max_rows: int = 256
     memory_share: float = 0.9
-    reserve_bytes: float = 3e9
+    reserve_bytes: float = 2.3e9
