@@ -55,11 +55,13 @@ def flattened(record: Record) -> dict[str, Any]:
     return flat
 
 
-def content(record: Record) -> tuple[Any, ...]:
-    """What two rows share when they state one measurement: compare these to count it once."""
-    flat = flattened(record)
+def content(record: Record) -> tuple[Any, ...] | None:
+    """What two rows share when they state one measurement, whatever file they stand in; None without a measurement."""
+    flat, seconds = flattened(record), _measured(record)
+    if seconds is None:
+        return None
     name = re.sub(r"[^a-z0-9]", "", re.split(r"[\s(]", str(flat.get("model", "")))[0].lower())
-    return ("weightsync", name.removesuffix("instruct2507").removesuffix("instruct"), _measured(record))
+    return ("weightsync", name.removesuffix("instruct2507").removesuffix("instruct"), seconds)
 
 
 def _cost(flat: Record) -> Any:
