@@ -187,7 +187,7 @@ def test_a_smaller_cache_makes_waves_and_preempts() -> None:
 def test_without_graphs_decoding_waits_for_launches() -> None:
     prompts, responses = lengths(7, 8)
     slow = machine()
-    serving = replace(slow.stack.serving, launch_seconds=1e-3, step_seconds=0.0, row_seconds=0.0)
+    serving = replace(slow.stack.serving, launch_seconds=1e-3, step_seconds=0.0, row_seconds=0.0, gap_seconds=0.0)
     slow = replace(slow, stack=replace(slow.stack, serving=serving))
     with_graphs = generate_stage(MODEL, prompts, responses, execution(), slow, policy=LARGE)
     eager = replace(execution(), graphs=False)

@@ -17,7 +17,7 @@ from rpeg.cost import Execution, Machine, Precision, stack
 from rpeg.cost.generating import Policy, generate_stage, serve
 from rpeg.validation.naming import architecture_of, fabric_of, kind_of, serving_stack_of
 from rpeg.validation.outcome import Outcome
-from rpeg.validation.serving_labels import degrees
+from rpeg.validation.serving_labels import degrees, schedules_ahead
 
 Record = Mapping[str, Any]
 
@@ -63,7 +63,7 @@ def _loop(record: Record, architecture: Architecture, execution: Execution, mach
         int(record["osl"]),
         execution,
         machine,
-        Policy(memory_share=_TUNED_MEMORY_SHARE),
+        Policy(memory_share=_TUNED_MEMORY_SHARE, overlapped=schedules_ahead(str(record["engine"]))),
     )
     measured = record["measured"].get("tpot_ms")
     return replace(

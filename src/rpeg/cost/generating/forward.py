@@ -141,13 +141,17 @@ class Forward:
         return Timed(np.interp(tokens, _TOKENS, seconds), 0.0, tokens * width)
 
     def _host(self, load: Load, device: Amount) -> Leaf:
-        """What the device waits for the host: scheduling and sampling between steps, and launches beyond its work."""
+        """What the device waits for the host: all that it does for a step, or what of it the device's work leaves."""
         traits, layers = self.serving, self.architecture.layers
-        step = traits.step_seconds if self.overlapped else traits.serial_step_seconds
-        between = step + traits.row_seconds * load.outputs
+        work = traits.step_seconds + traits.row_seconds * load.outputs
         eager = np.where(np.asarray(load.prompt_tokens) > 0, True, not self.graphs)
         launches = np.where(eager, layers * traits.launch_seconds, 0.0)
-        return Leaf("host", "host", between + np.maximum(launches - device, 0.0), 0.0, 0.0, False)
+        if self.overlapped:
+            gap = traits.gap_seconds + traits.gap_row_seconds * load.outputs
+            seconds = np.maximum(gap, work + launches - device)
+        else:
+            seconds = work + np.maximum(launches - device, 0.0)
+        return Leaf("host", "host", seconds, 0.0, 0.0, False)
 
     def _leaf(self, name: str, timed: list[tuple[float, Timed]], bound: Bound | None) -> Leaf:
         seconds: Amount = 0.0

@@ -177,7 +177,8 @@ class Rank:
             yield from self._ffn("shared expert", tokens, e.shared_ffn // lay.tp)
         if e.latent:
             yield Part("experts", self._product(tokens, 2 * e.latent, a.hidden))
-        yield self._passes(tokens, 3 * a.hidden + 2 * e.count, 2)
+        # Norm, choice of experts, their order, and the sum of what they add: small kernels of their own.
+        yield self._passes(tokens, 3 * a.hidden + 2 * e.count, 6)
 
     def _product(self, tokens: Amount, n: int, k: int) -> Timed:
         p = self.precision

@@ -36,7 +36,7 @@ class Asked:
         inside = [_within(x, points) for x, points in zip(where, self.table.points, strict=True)]
         at_inside = ideal_seconds(self.kind, REFERENCES[self.table.op](self.table, *inside), self.compute)
         seconds = self.surface.at(*inside) * (ideal_seconds(self.kind, work, self.compute) / at_inside)
-        if isinstance(work[0], float | int):
+        if isinstance(work[1], float | int):
             seconds = float(seconds)
         return Timed(largest(seconds, self.surface.least_seconds), *work, self.measured)
 
@@ -46,7 +46,7 @@ class Asked:
         start, step = self.surface.starts[axis], self.surface.steps[axis]
         points = np.exp(start + step * np.arange(self.surface.logs.shape[axis]))
         where: list[Any] = [
-            points if name == free else np.full(len(points), _within(fixed[name], grid))
+            points if name == free else _within(fixed[name], grid)
             for name, grid in zip(self.table.axes, self.table.points, strict=True)
         ]
         at_inside = ideal_seconds(self.kind, REFERENCES[self.table.op](self.table, *where), self.compute)

@@ -103,14 +103,14 @@ def _grouped(setting: Setting, name: str, rows: float, groups: int, n: int, k: i
     """A product for each expert that the rank holds, at the shape that one expert has.
 
     Training stacks run them as grouped or concurrent library products (TransformerEngine's GroupedLinear), which
-    come close to single ones of that shape; tables of grouped kernels are of inference engines.
+    take somewhat longer than as many single ones; tables of grouped kernels are of inference engines.
     """
     kernels, dtype = setting.kernels, setting.execution.precision.expert_compute
-    m = max(1.0, rows / groups)
-    forward = times(kernels.gemm(m, n, k, dtype), groups)
+    m, many = max(1.0, rows / groups), groups * setting.traits.grouped_products
+    forward = times(kernels.gemm(m, n, k, dtype), many)
     if setting.execution.lora_rank is None:
-        backward = times(kernels.gemm_backward(m, n, k, dtype, setting.accumulate), groups)
+        backward = times(kernels.gemm_backward(m, n, k, dtype, setting.accumulate), many)
     else:
-        backward = times(kernels.gemm(m, k, n, dtype), groups)
+        backward = times(kernels.gemm(m, k, n, dtype), many)
     forward, backward = sustained(setting, forward, dtype), sustained(setting, backward, dtype)
     return Part(name, forward, backward, bound_of(setting, forward, dtype))

@@ -45,17 +45,21 @@ def loads_of(
     if layers % (stages * execution.parallelism.vpp) == 0 and not balanced:
         counts = [(layers / stages, layers / stages, layers / stages)]
     else:
-        counts = _layouts(layers, stages)
+        counts = _layouts(layers, stages, head / mean if mean else 0.0)
     loads = [_slowest(mean, embedding, head, *count, stages) for count in counts]
     seconds, slowest = min(loads, key=lambda load: load[0])
     return replace(slowest, fill=total + embedding + head - seconds)
 
 
-def _layouts(layers: int, stages: int) -> list[tuple[float, float, float]]:
-    """(first, between, last) layers of stages, where up to all of an end's layers move to the others."""
+def _layouts(layers: int, stages: int, head: float) -> list[tuple[float, float, float]]:
+    """(first, between, last) layers of stages, where some of the ends' layers move to the others.
+
+    head: what it takes, in layers. Near the best, the last stage has so many fewer than the others, or one more or less.
+    """
     most, between = -(-layers // stages), max(1, stages - 2)
+    fewer = int(head * (stages - 1) / stages)
     out: list[tuple[float, float, float]] = []
-    for last in range(most, -1, -1):
+    for last in {min(max(most - fewer + step, 0), most) for step in (-2, -1, 0, 1)}:
         if stages == 2:
             out.append((layers - last, 0, last))
             continue

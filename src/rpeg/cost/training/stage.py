@@ -49,7 +49,7 @@ def train_stage(
     if machine.stack.training.host_seconds_per_update:
         children.append(Cost("host", machine.stack.training.host_seconds_per_update, bound="host"))
     one = sequence("update", children)
-    return sequence("train", [replace(one.scaled(updates), count=updates)])
+    return sequence("train", [one if updates == 1 else replace(_scaled(one, updates, updates), count=updates)])
 
 
 @lru_cache(maxsize=8192)

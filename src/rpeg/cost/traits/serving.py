@@ -9,11 +9,11 @@ from dataclasses import dataclass
 class ServingTraits:
     """Serving.
 
-    step_seconds: between two steps, when the device waits for the host, where the engine prepares the next step while
-    the device works.
-    serial_step_seconds: the same where it schedules, samples and answers between steps.
+    step_seconds: of the host for one step: scheduling, inputs, answers.
     row_seconds: what each sequence of the step adds to that.
-    launch_seconds: of one layer's kernels where no graph is replayed; the device's work hides it.
+    gap_seconds: between two steps on the device, where the host prepares the next one while the device works.
+    gap_row_seconds: what each sequence of the step adds to that.
+    launch_seconds: of the host for one layer's kernels where no graph is replayed.
     graphs: decode steps can be replayed as captured graphs.
     prompt_budget: most tokens of a pass with prompts (chunked prefill).
     mixed: prompts are processed in the same passes as decode steps; else in passes between them.
@@ -24,8 +24,9 @@ class ServingTraits:
     """
 
     step_seconds: float = 0.0
-    serial_step_seconds: float = 0.0
     row_seconds: float = 0.0
+    gap_seconds: float = 0.0
+    gap_row_seconds: float = 0.0
     launch_seconds: float = 0.0
     graphs: bool = True
     prompt_budget: int = 8192

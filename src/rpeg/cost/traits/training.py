@@ -15,6 +15,7 @@ class TrainingTraits:
     pipelined_host_seconds_per_rank: the same for each rank of the group, where pipeline messages cross nodes.
     crossing_host_seconds_per_rank: the same where the group itself crosses nodes.
     sustained_products: time of 16-bit products in a long run over that of short bursts.
+    grouped_products: time of the products of experts over that of as many single ones of their shape.
     elementwise_factor: traffic of norms, activations and residuals over that of fused kernels.
     scan_efficiency: share of the peak that the small products of chunked recurrences reach.
     loss_bytes_per_logit: traffic of the loss and its gradient for each logit.
@@ -36,8 +37,9 @@ class TrainingTraits:
     pipelined_host_seconds_per_rank: float = 0.0
     crossing_host_seconds_per_rank: float = 0.0
     sustained_products: float = 1.0
+    grouped_products: float = 1.25
     elementwise_factor: float = 1.0
-    scan_efficiency: float = 0.02
+    scan_efficiency: float = 0.016
     loss_bytes_per_logit: float = 30.0
     selective_products: float = 0.0
     sharding_overlap: float = 0.9

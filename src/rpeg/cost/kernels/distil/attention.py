@@ -25,7 +25,9 @@ from rpeg.cost.kernels.work import (
 _POWERS = tuple(float(2**i) for i in range(24))
 # share: KV heads over heads. work: tokens times heads. rows: sequences times KV heads. group: heads over KV heads.
 PREFILL_AXES = {"share": (0.25, 1.0), "work": _POWERS[8:24], "length": _POWERS[5:15]}
-DECODE_AXES = {"group": (1.0, 16.0, 64.0), "rows": _POWERS[0:15], "context": (2.0, *_POWERS[4:18])}
+DECODE_AXES = {"group": (4.0, 32.0), "rows": _POWERS[0:15], "context": (2.0, *_POWERS[4:18])}
+# Where every head has a cache of its own libraries run another kernel: a table apart.
+UNGROUPED_AXES = {"group": (1.0,), "rows": _POWERS[0:15], "context": (2.0, *_POWERS[4:18])}
 LATENT_AXES = {"work": _POWERS[6:22], "length": _POWERS[5:15]}
 LATENT_DECODE_AXES = {
     "heads": (8.0, 16.0, 32.0, 64.0, 128.0),
@@ -70,21 +72,32 @@ def decode_tables(kind: DeviceKind, root: Path) -> tuple[Made, list[str]]:
         columns = columns_of(file)
         files.append(str(file))
         for source, dtype in _CACHES:
-            plain = (columns["kv_cache_dtype"] == source) & _unwindowed(columns)
+            plain = (columns["kv_cache_dtype"] == source) & (columns["attn_dtype"] == "bfloat16")
+            plain &= _unwindowed(columns)
             for head_dim in _head_dims(columns):
-                keep = plain & (columns["head_dim"] == head_dim) & (columns["attn_dtype"] == "bfloat16")
-                if not keep.any():
-                    continue
-                names = ("batch_size", "num_heads", "num_key_value_heads")
-                batch, heads, kv = (columns[name][keep].astype(float) for name in names)
-                kv = np.where(kv == 0, heads, kv)
-                context = columns["step"][keep] + 1.0
-                work = decode_attention_work(batch, context, heads, kv, head_dim, dtype)
-                points = Points((heads / kv, batch * kv, context), work, columns["latency"][keep] * 1e-3)
-                out.append(
-                    table_of(kind, "decode_attention", dtype, library_of(file), head_dim, DECODE_AXES, points)
-                )
+                keep = plain & (columns["head_dim"] == head_dim)
+                group = _group(columns)
+                for op, axes, chosen in (
+                    ("decode_attention", DECODE_AXES, keep & (group > 1)),
+                    ("decode_attention_ungrouped", UNGROUPED_AXES, keep & (group == 1)),
+                ):
+                    points = _decode_points(columns, chosen, head_dim, dtype)
+                    out.append(table_of(kind, op, dtype, library_of(file), head_dim, axes, points))
     return out, files
+
+
+def _group(columns: Columns) -> Any:
+    """Heads a KV head; no KV heads at all means as many as heads."""
+    kv = columns["num_key_value_heads"]
+    return columns["num_heads"] / np.where(kv == 0, columns["num_heads"], kv)
+
+
+def _decode_points(columns: Columns, keep: Any, head_dim: int, dtype: str) -> Points:
+    group = _group(columns)[keep]
+    batch, heads = (columns[name][keep].astype(float) for name in ("batch_size", "num_heads"))
+    kv, context = heads / group, columns["step"][keep] + 1.0
+    work = decode_attention_work(batch, context, heads, kv, head_dim, dtype)
+    return Points((group, batch * kv, context), work, columns["latency"][keep] * 1e-3)
 
 
 def latent_tables(kind: DeviceKind, root: Path) -> tuple[Made, list[str]]:
