@@ -213,8 +213,9 @@ def _arcs(shares: Shares, lowered: Lowered) -> Iterator[Arc]:
 def _data_arcs(shares: Shares, edge: Edge, lowered: Lowered) -> Iterator[Arc]:
     streams = shares.graph.stage(edge.src).kind is Kind.GENERATE and edge.chunk is not None
     consumers = lowered.tasks_of(edge.dst)
+    split = any(isinstance(dst.members, Prompts) for dst in consumers)
     for src in lowered.tasks_of(edge.src):
-        held = shares.held(src.covers, src.members) if edge.chunk is None else None
+        held = shares.held(src.covers, src.members) if split else None
         for dst in consumers:
             shared = set(src.covers) & set(dst.covers)
             if src.covers and dst.covers and not shared:
