@@ -26,9 +26,7 @@ LARGE = Policy(max_rows=4096, cache_bytes=1e15)
 
 def machine(memory: float = 1.0, links: float = 1.0) -> Machine:
     kind = device_kind("h100-sxm")
-    kind = replace(
-        kind, memory_bandwidth_bytes_per_second=kind.memory_bandwidth_bytes_per_second * memory
-    )
+    kind = replace(kind, memory_bandwidth_bytes_per_second=kind.memory_bandwidth_bytes_per_second * memory)
     levels = ((NODE, 8), (RACK, 1024))
     scaled = tuple(
         (replace(link, bandwidth_bytes_per_second=link.bandwidth_bytes_per_second * links), size)
@@ -187,7 +185,9 @@ def test_a_smaller_cache_makes_waves_and_preempts() -> None:
 def test_without_graphs_decoding_waits_for_launches() -> None:
     prompts, responses = lengths(7, 8)
     slow = machine()
-    serving = replace(slow.stack.serving, launch_seconds=1e-3, step_seconds=0.0, row_seconds=0.0, gap_seconds=0.0)
+    serving = replace(
+        slow.stack.serving, launch_seconds=1e-3, step_seconds=0.0, row_seconds=0.0, gap_seconds=0.0
+    )
     slow = replace(slow, stack=replace(slow.stack, serving=serving))
     with_graphs = generate_stage(MODEL, prompts, responses, execution(), slow, policy=LARGE)
     eager = replace(execution(), graphs=False)
