@@ -33,9 +33,8 @@ KINDS = {
 
 
 def updated(text: str) -> str:
-    """A document with the generated parts that it has made anew; errors stay as they are where there are no results."""
-    text = _replaced(text, "tunables", tunables)
-    return _replaced(text, "errors", errors) if RESULTS.exists() else text
+    """A document with those generated parts that it has made anew."""
+    return _replaced(_replaced(text, "tunables", tunables), "errors", errors)
 
 
 def tunables() -> str:

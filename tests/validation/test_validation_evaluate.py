@@ -48,14 +48,15 @@ def readers() -> dict[Kind, Predict]:
 
 
 def row(id: str, measured: float = 1.0, says: float | None = 1.0, source: str = "A", **more: Any) -> Located:
-    record = {"id": id, "source": source, "target": {"step_time_s": measured}, "says": says, "tp": 1, **more}
-    return Located("rows.jsonl:1", record)
+    record = {"id": id, "source": source, "target": {"step_time_s": measured}, "says": says, "tp": 1}
+    return Located("rows.jsonl:1", {**record, "model": "m", "gpu": "g", **more})
 
 
 def peak(
     id: str, fits: bool, source: str = "A", status: str = "ok", measured: float | None = None
 ) -> Located:
     record: dict[str, Any] = {"id": id, "source": source, "mem_basis": "", "fits": fits, "status": status}
+    record |= {"model": "m", "gpu": "g"}
     if measured is not None:
         record["measured"] = {"peak_mem": measured}
     return Located("rows.jsonl:1", record)
@@ -81,6 +82,25 @@ def test_a_refused_record_keeps_its_reason() -> None:
     assert evaluation.bugs == ()
     (reason,) = summarise(evaluation).unpredicted
     assert (reason.count, reason.ids) == (1, ("r1",))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("model", None, "a record of train needs 'model'"),
+        ("model", 7, "the record has model = 7, an object or a name is needed"),
+        ("model", {"layers": "many"}, "the record has layers = 'many', a number of at least 0 is needed"),
+        ("gpu", 8, "the record has gpu = 8, a text is needed"),
+        ("tp", "eight", "the record has tp = 'eight', a number of at least 0 is needed"),
+        ("zero_stage", 4, "the record has zero_stage = 4, 0, 1, 2 or 3 is needed"),
+        ("target", [3], "the record has target = [3], an object is needed"),
+        ("target", {"step_time_s": "1 s"}, "the record has step_time_s = '1 s', a number is needed"),
+    ],
+)
+def test_a_malformed_record_is_refused_and_no_bug(field: str, value: object, says: str) -> None:
+    evaluation = judged(row("r1", **{field: value}))
+    assert evaluation.bugs == ()
+    assert evaluation.outcomes[0].reason == says
 
 
 def test_a_bug_is_reported_and_the_others_go_on() -> None:
@@ -211,6 +231,14 @@ def test_command_prints_json_and_rows(tmp_path: Path, monkeypatch: pytest.Monkey
     assert json.loads(done.stdout)["overall"]["train"]["mape"] == pytest.approx(0.25)
     lines = (tmp_path / "rows.csv").read_text().splitlines()
     assert [line.split(",")[0] for line in lines] == ["id", "r1", "r2"]
+
+
+def test_command_refuses_a_place_for_rows_that_does_not_exist(tmp_path: Path) -> None:
+    done = CliRunner().invoke(
+        main.make_app(), ["validate", str(tmp_path), "--rows", str(tmp_path / "no/rows.csv")]
+    )
+    assert done.exit_code == 2
+    assert "--rows needs a directory" in done.stderr
 
 
 def test_command_prints_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,6 +45,29 @@ def test_an_unknown_device_is_refused() -> None:
         naming.kind_of("MI300X")
 
 
+def test_an_architecture_by_its_shape() -> None:
+    shape = {"name": "mine", "layers": 4, "hidden": 256, "heads": 4, "kv_heads": 2, "ffn": 512, "vocab": 1000}
+    found = naming.architecture_of(
+        {**shape, "gated_mlp": True, "dims_source": "its config", "note": "a text"}
+    )
+    assert (found.layers, found.hidden, found.kv_heads, found.ffn, found.vocabulary) == (4, 256, 2, 512, 1000)
+
+
+def test_an_architecture_by_its_name() -> None:
+    assert naming.architecture_of("Llama-3.1-8B") == naming.architecture_of({"name": "Llama-3.1-8B"})
+
+
+def test_a_shape_without_a_vocabulary_has_the_one_of_gpt2() -> None:
+    assert (
+        naming.architecture_of({"name": "mine", "layers": 4, "hidden": 256, "heads": 4}).vocabulary == 50304
+    )
+
+
+def test_an_unknown_number_of_a_shape_is_named() -> None:
+    with pytest.raises(InputError, match="sliding"):
+        naming.architecture_of({"name": "mine", "layers": 4, "hidden": 256, "heads": 4, "sliding": 128})
+
+
 @pytest.mark.parametrize(
     ("framework", "record", "name"),
     [

@@ -10,6 +10,7 @@ import pytest
 
 from rpeg.errors import InputError
 from rpeg.validation import read_records
+from rpeg.validation.form import check_form
 from rpeg.validation.kinds import described, kind_of_record
 
 
@@ -96,6 +97,10 @@ def test_every_published_record_has_a_kind_or_a_description() -> None:
     assert reading.broken == ()
     lines = sum(len(file.read_text().splitlines()) for file in SHARED.glob("*.jsonl"))
     assert len(reading.records) == lines + 1  # and numerics.json
+    for row in reading.records:
+        kind = kind_of_record(row.record)
+        if kind is not None:
+            check_form(row.record, kind)
     core = [row.record for row in reading.records if row.record.get("core") is True]
     unknown = [json.dumps(row)[:80] for row in core if kind_of_record(row) is None]
     assert len(unknown) <= len(core) // 100, unknown

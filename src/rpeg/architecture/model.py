@@ -83,6 +83,10 @@ class Architecture:
         """Kept, because architectures are keys of caches that are asked often."""
         return hash(tuple(getattr(self, field.name) for field in dataclasses.fields(self)))
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone: hashes of texts differ between processes, so none may travel."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
     @property
     def layer(self) -> Layer:
         """What each layer is where there is no pattern: latent or windowed if so described, with experts if any."""

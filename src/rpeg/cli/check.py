@@ -55,6 +55,8 @@ def understood(job: Job) -> Iterator[tuple[str, str]]:
     yield "algorithm", f"{job.algorithm.name}: {hyper}"
     for model in job.algorithm.graph().models:
         yield model.name, _model(job, model.name, model.trainable)
+        for note in _notes(job, model.name):
+            yield "", note
     yield "data", _data(job)
     yield "reward", f"{job.reward.name}, truncated responses: {job.reward.truncated}"
     yield (
@@ -66,7 +68,11 @@ def understood(job: Job) -> Iterator[tuple[str, str]]:
     yield "lengths", f"prompt ≤ {lengths.max_prompt}, response ≤ {lengths.max_response} tokens"
     yield "optimizer", _optimizer(job) + f", {optimizer.schedule}, {optimizer.warmup_steps} warm-up steps"
     yield "cluster", ", ".join(f"{count} × {kind}" for kind, count in job.cluster.items())
-    yield "permissions", f"staleness ≤ {job.allow.staleness}, sharing {_yes(job.allow.actor_critic_sharing)}"
+    sharing, logprobs = _yes(job.allow.actor_critic_sharing), _yes(job.allow.behaviour_logprobs)
+    yield (
+        "permissions",
+        f"staleness ≤ {job.allow.staleness}, sharing {sharing}, log-probabilities of generation {logprobs}",
+    )
     yield "output", job.output
 
 
@@ -106,6 +112,14 @@ def _model(job: Job, role: str, trainable: bool) -> str:
     context = "" if source.directory is None else f", context {source.context() or 'unknown'}"
     own = "" if role == "actor" or getattr(job.models, role, None) else ", as the actor starts"
     return f"{source.label} {place}{context}, {'trained' if trainable else 'frozen'}{own}"
+
+
+def _notes(job: Job, role: str) -> tuple[str, ...]:
+    """What the costs of a model leave out, and fields of its config that are not known."""
+    from rpeg.architecture import config_notes
+
+    source = job.models.source(role)
+    return () if source.directory is None else config_notes(source.config(), source.label)
 
 
 def _data(job: Job) -> str:

@@ -57,9 +57,12 @@ def command(
     """
     import json
 
+    from rpeg.errors import InputError
     from rpeg.validation import read_records, select, summarise
     from rpeg.validation.report import write_rows
 
+    if rows is not None and not rows.parent.is_dir():  # before the work, not after it
+        raise InputError(f"{rows.parent} does not exist: --rows needs a directory to write in")
     reading = read_records(data)
     chosen = select(reading.records, kind or (), source or ())
     summary = summarise(_evaluated(chosen), reading.broken)

@@ -1,13 +1,16 @@
 """Time, communication and memory of a stage, as trees that print.
 
 Two models share the trees. Op by op, for any hardware that is described: `train_stage`, `infer_stage`,
-`generate_stage` of an `Execution` on a `Machine`. By whole passes, measured through RPEG's own backends on the machine
-at hand (`rpeg.cost.passes`): `generate`, `infer`, `train`, `reward`, `publish`, `receive`, `call`, `phases`, `peak`.
+`generate_stage` of an `Execution` on a `Machine`; what a device then holds, phase by phase: `train_memory`,
+`infer_memory`, `generate_memory`, and `host_memory` of a node. By whole passes, measured through RPEG's own backends
+on the machine at hand (`rpeg.cost.passes`): `generate`, `infer`, `train`, `reward`, `publish`, `receive`, `call`,
+`phases`, `peak`.
 """
 
 from rpeg.cost.execution import Execution
 from rpeg.cost.generating import generate_stage
 from rpeg.cost.machine import Machine
+from rpeg.cost.memory import Footprint, generate_memory, host_memory, infer_memory, train_memory
 from rpeg.cost.passes.communication import collective
 from rpeg.cost.passes.generation import Generation, generate
 from rpeg.cost.passes.grid import Grid
@@ -33,6 +36,7 @@ __all__ = [
     "Calibration",
     "Cost",
     "Execution",
+    "Footprint",
     "Generation",
     "Grid",
     "Machine",
@@ -47,8 +51,11 @@ __all__ = [
     "collective",
     "columns",
     "generate",
+    "generate_memory",
     "generate_stage",
+    "host_memory",
     "infer",
+    "infer_memory",
     "infer_stage",
     "move_samples",
     "parallel",
@@ -62,6 +69,7 @@ __all__ = [
     "stack",
     "stacks",
     "train",
+    "train_memory",
     "train_stage",
     "weight_bytes",
 ]

@@ -12,6 +12,9 @@ BYTES_OF = {
     "float16": 2.0,
     "float8": 1.0,
     "float4": 0.5625,  # 4 bits and a scale of 8 bits for every 16 (NVFP4)
+    "int8": 1.0,
+    "nf4": 0.5625,  # 4 bits and a float32 scale for every 64 (QLoRA, arXiv:2305.14314, section 3)
+    "nf4-double": 0.515869140625,  # its scales in 8 bits, and a float32 scale of theirs for every 256
     "int4": 0.53125,  # 4 bits and a scale of 16 bits for every 128
 }
 

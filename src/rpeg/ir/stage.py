@@ -49,12 +49,15 @@ class Stage:
     """A node of the graph: structure only, no batch size, placement or cost.
 
     every: the stage fires at the steps that `every` divides; its state carries over in between.
+    parts: it works through its batch in so many parts of whole groups, by the order of prompts; whoever takes its data
+    and is split too may start on a part when its samples are there.
     """
 
     name: str
     kind: Kind
     calls: tuple[Call, ...]
     every: int = 1
+    parts: int = 1
 
     @property
     def models(self) -> tuple[str, ...]:

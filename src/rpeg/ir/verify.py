@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from rpeg.errors import GraphError, nearest
-from rpeg.ir.edge import Freshness, OnNewWeights
+from rpeg.ir.edge import Freshness, OnNewWeights, Unit
 from rpeg.ir.graph import Graph
 from rpeg.ir.model import HEADS
 from rpeg.ir.stage import Kind, Scope
@@ -150,6 +150,9 @@ def chunks_cover_scopes(graph: Graph) -> Iterator[str]:
         if edge.chunk.count < 1:
             yield f"edge {edge.name} has chunks of {edge.chunk.count}; at least 1"
         for stage in graph.stages:
+            if stage.name == edge.dst and edge.chunk.unit is Unit.MINIBATCH and stage.kind is not Kind.TRAIN:
+                what = f"{stage.name}, which is {stage.kind}; only training takes them"
+                yield f"edge {edge.name} brings minibatches to {what}"
             if stage.name == edge.dst and stage.scope > edge.chunk.unit.covers:
                 worst = max(stage.ops, key=lambda op: op.scope)
                 yield (
@@ -168,6 +171,8 @@ def chunks_agree(graph: Graph) -> Iterator[str]:
         for edge in graph.out_of(stage.name):
             if edge.chunk is None or inherited is None or edge.model is not None:
                 continue
+            if edge.chunk.unit is Unit.MINIBATCH:
+                continue  # drawn from the whole step: its members wait for whichever parts hold them
             if edge.chunk.unit is not inherited.unit or edge.chunk.count % inherited.count:
                 yield (
                     f"edge {edge.name} has chunks of {edge.chunk.count} {edge.chunk.unit} but {stage.name} takes "
@@ -180,8 +185,31 @@ def streams_begin_at_generation(graph: Graph) -> Iterator[str]:
         source = next((s for s in graph.stages if s.name == edge.src), None)
         if edge.chunk is None or source is None or source.kind is Kind.GENERATE:
             continue
+        if edge.chunk.unit is Unit.MINIBATCH:
+            continue
         if any(e.chunk is None for e in graph.data_into(source.name)) or not graph.data_into(source.name):
             yield f"edge {edge.name} has chunks but {source.name} takes the whole batch: it has no parts to pass on"
+
+
+def splits_keep_groups_whole(graph: Graph) -> Iterator[str]:
+    observers = graph.observers()
+    for stage in graph.stages:
+        if stage.parts < 1:
+            yield f"stage {stage.name} is split into {stage.parts} parts; at least 1"
+        if stage.parts <= 1:
+            continue
+        if stage.kind not in (Kind.GENERATE, Kind.INFERENCE, Kind.HOST) or stage.name in observers:
+            what = "aside from the stream of samples" if stage.name in observers else str(stage.kind)
+            yield f"stage {stage.name} is split into {stage.parts} parts and is {what}; training takes minibatches"
+        elif not graph.data_into(stage.name) and stage.kind is not Kind.GENERATE:
+            yield f"stage {stage.name} is split into {stage.parts} parts and takes no samples"
+        if stage.scope > Scope.GROUP:
+            yield (
+                f"stage {stage.name} is split into {stage.parts} parts but must see a whole "
+                f"{Scope(stage.scope).name.lower()}"
+            )
+        if any(edge.chunk is not None for edge in graph.data_into(stage.name)):
+            yield f"stage {stage.name} is split into {stage.parts} parts and takes a stream; choose one"
 
 
 def freshness_fits_interruption(graph: Graph) -> Iterator[str]:
@@ -212,6 +240,7 @@ RULES: tuple[Rule, ...] = (
     chunks_cover_scopes,
     chunks_agree,
     streams_begin_at_generation,
+    splits_keep_groups_whole,
     freshness_fits_interruption,
     rare_stages_feed_none_within_a_step,
 )

@@ -170,6 +170,14 @@ def staleness_is_allowed(job: Job) -> Iterator[Problem]:
         yield Problem(("plan", "freshness"), text)
 
 
+def sharing_has_a_critic(job: Job) -> Iterator[Problem]:
+    """A permission that nothing can use is a misunderstanding."""
+    heads = {head for model in _graph(job).models if model.trainable for head in model.heads}
+    if job.allow.actor_critic_sharing and "value" not in heads:
+        text = f"is true, but {job.algorithm.name} trains no critic. Remove it, or choose an algorithm with a critic."
+        yield Problem(("allow", "actor_critic_sharing"), text)
+
+
 def output_is_writable(job: Job) -> Iterator[Problem]:
     """The output directory can be made, or is there for this run alone."""
     reason = why_not_output(absolute(job.output, Path()))
@@ -189,6 +197,7 @@ RULES: tuple[Rule, ...] = (
     lengths_agree,
     cluster_exists,
     staleness_is_allowed,
+    sharing_has_a_critic,
     evaluation_has_data,
     output_is_writable,
 )

@@ -173,6 +173,10 @@ class Allow(Section):
     actor_critic_sharing: Flag = Field(
         default=False, description="whether actor and critic may share a backbone"
     )
+    behaviour_logprobs: Flag = Field(
+        default=False,
+        description="whether log-probabilities noted during generation may stand in for the actor's own",
+    )
 
 
 class Wishes(Section):

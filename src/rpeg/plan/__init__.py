@@ -4,8 +4,18 @@ from rpeg.plan.assignment import Assignment, Devices, Host, device_lane, host_la
 from rpeg.plan.check import check, find_cycle, violations
 from rpeg.plan.item import Item, ItemKind, Slot
 from rpeg.plan.json import digest, plan_from_json, plan_to_json, read_plan, write_plan
-from rpeg.plan.lowering import Arc, BasePart, Copy, Lowered, Task, coincide, lower, prompts_of_replica
+from rpeg.plan.lowering import Arc, Copy, Lowered, Task, coincide, lower
+from rpeg.plan.members import (
+    Members,
+    Minibatches,
+    Prompts,
+    ids_of_members,
+    membership,
+    prompts_of_part,
+    prompts_of_replica,
+)
 from rpeg.plan.parallelism import Parallelism
+from rpeg.plan.parts import BasePart, stream_chunks
 from rpeg.plan.plan import Lane, Plan, Turn
 from rpeg.plan.steps import lane_items, source_step
 
@@ -20,8 +30,11 @@ __all__ = [
     "ItemKind",
     "Lane",
     "Lowered",
+    "Members",
+    "Minibatches",
     "Parallelism",
     "Plan",
+    "Prompts",
     "Slot",
     "Task",
     "Turn",
@@ -31,13 +44,17 @@ __all__ = [
     "digest",
     "find_cycle",
     "host_lane",
+    "ids_of_members",
     "lane_items",
     "lower",
+    "membership",
     "plan_from_json",
     "plan_to_json",
+    "prompts_of_part",
     "prompts_of_replica",
     "read_plan",
     "source_step",
+    "stream_chunks",
     "violations",
     "write_plan",
 ]

@@ -103,16 +103,36 @@ def batches_divide(plan: Plan) -> Iterator[str]:
 
 
 def parts_are_supported(plan: Plan) -> Iterator[str]:
+    w = plan.workload
     for edge in plan.graph.edges:
         if edge.chunk is None:
             continue
-        if edge.chunk.unit is Unit.MINIBATCH:
-            yield f"edge {edge.name}: a trainer takes the whole batch of a step; its minibatches are inside the stage"
-        if (
-            edge.chunk.unit is Unit.SAMPLE
-            and edge.chunk.count > plan.workload.prompts * plan.workload.samples_per_prompt
-        ):
+        if edge.chunk.unit is Unit.MINIBATCH and w.epochs > 1:
+            yield (
+                f"edge {edge.name} brings minibatches as they are ready, and there are {w.epochs} epochs: "
+                f"later ones go over the whole batch again; take 1 epoch, or the batch of a step at once"
+            )
+        if edge.chunk.unit is Unit.SAMPLE and edge.chunk.count > w.samples:
             yield f"edge {edge.name}: chunks of {edge.chunk.count} samples exceed the batch"
+    for stage in plan.graph.stages:
+        replicas = plan.assignment(stage.name).replicas(stage.kind) if stage.kind is Kind.GENERATE else 1
+        if stage.parts > 1 and w.prompts // replicas < stage.parts:
+            each = f" over {replicas} replicas" if replicas > 1 else ""
+            yield (
+                f"stage {stage.name} is split into {stage.parts} parts of whole groups and has {w.prompts} "
+                f"prompts{each}; at most {w.prompts // replicas} parts"
+            )
+
+
+def own_scores_are_of_current_weights(plan: Plan) -> Iterator[str]:
+    """A trainer that gives itself what an assessment gave (`prune`) has other weights after its first update."""
+    updates = plan.workload.minibatches * plan.workload.epochs
+    for stage in plan.graph.stages:
+        if stage.kind is Kind.TRAIN and stage.gives and updates > 1:
+            yield (
+                f"stage {stage.name} gives {', '.join(sorted(stage.gives))} itself and takes {updates} updates a step; "
+                f"only with 1 are they of the weights that the step begins with: keep the assessment"
+            )
 
 
 def lanes_hold_their_slots(plan: Plan, lowered: Lowered) -> Iterator[str]:
@@ -169,6 +189,7 @@ STATIC_RULES: tuple[StaticRule, ...] = (
     generators_hold_whole_models,
     batches_divide,
     parts_are_supported,
+    own_scores_are_of_current_weights,
 )
 ORDER_RULES: tuple[OrderRule, ...] = (
     lanes_hold_their_slots,

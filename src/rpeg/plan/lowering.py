@@ -5,6 +5,9 @@ which they complete. The finest parts are the *base parts*; they are numbered ov
 stream, and every item downstream covers a set of them. An item depends on exactly those items of its source that
 cover one of the same. How many samples a part holds is fixed here; which ones it holds is known when they complete.
 
+Items of a split stage and of minibatches have *members*: samples that are theirs whatever the order of completion. They
+cover all base parts, take their members from them, and wait for what holds one.
+
 Samples travel on arcs. Weights travel as transfer items, unless the consumer's layout coincides with the trainer's:
 then both use the same memory and the version is there when the update is.
 """
@@ -14,23 +17,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from math import gcd
 
-from rpeg.errors import PlanError
-from rpeg.ir import Edge, Freshness, Graph, Kind, Stage, Unit
+from rpeg.ir import Edge, Freshness, Graph, Kind, Stage
 from rpeg.plan.assignment import Assignment
 from rpeg.plan.item import ItemKind, Slot
+from rpeg.plan.members import Members, Minibatches, Prompts
+from rpeg.plan.parts import BasePart, base_parts
+from rpeg.plan.shares import Shares
 from rpeg.workload import Workload
-
-
-@dataclass(frozen=True, slots=True)
-class BasePart:
-    """`samples` responses of one replica of a generator: the `position`-th that leaves it."""
-
-    stage: str
-    replica: int
-    position: int
-    samples: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +55,7 @@ class Task:
 
     covers: base parts, by number; empty where a stage is not part of the stream.
     share: (which, of how many) shares of what it covers, for the replicas of a whole batch.
+    members: of what it covers only these, where they are fixed before anything completes.
     """
 
     slot: Slot
@@ -68,6 +65,7 @@ class Task:
     observer: bool = False
     covers: tuple[int, ...] = ()
     share: tuple[int, int] = (0, 1)
+    members: Members | None = None
 
     def fires(self, step: int, steps: int) -> bool:
         """Whether it runs at `step` of a run of `steps`; observers run once more after the last."""
@@ -80,7 +78,9 @@ class Task:
 class Arc:
     """`dst` at step t waits for `src` at step t - delay; at `part` of it where that is given, else at its end.
 
-    why: the datum, or `order` for a read that must precede an overwriting.
+    why: the datum, or `order` for a read that must precede an overwriting and for minibatches one after another.
+    if_members: it waits only where `src` (or that part of it) holds a member of `dst`, which is known when all members
+    have left their generators.
     """
 
     src: Slot
@@ -88,6 +88,7 @@ class Arc:
     delay: int
     why: str
     part: int | None = None
+    if_members: bool = False
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,14 @@ class Lowered:
     def tasks_of(self, stage: str) -> tuple[Task, ...]:
         return tuple(t for s, t in self.tasks.items() if s.kind is ItemKind.RUN and s.name == stage)
 
+    @cached_property
+    def _last_part(self) -> Mapping[str, int]:
+        return {slot.name: slot.part for slot in sorted(self.tasks) if slot.kind is ItemKind.RUN}
+
+    def ends(self, slot: Slot) -> bool:
+        """Whether it is the last part of its stage: of a trainer the one that publishes."""
+        return slot.kind is ItemKind.RUN and slot.part == self._last_part[slot.name]
+
     def parts_of(self, stage: str, replica: int) -> tuple[int, ...]:
         """The base parts of one replica of a generator, in the order in which they leave."""
         return tuple(i for i, p in enumerate(self.parts) if p.stage == stage and p.replica == replica)
@@ -127,26 +136,22 @@ class Lowered:
         return next((c for c in self.copies if c.model == model and stage in c.stages), None)
 
 
-def prompts_of_replica(prompts: int, replica: int, replicas: int) -> range:
-    """The prompts, by index in the step, that a generator's replica answers: contiguous, sizes differ by at most 1."""
-    return range(prompts * replica // replicas, prompts * (replica + 1) // replicas)
-
-
 def lower(graph: Graph, assignments: tuple[Assignment, ...], workload: Workload) -> Lowered:
     """All items and arcs of one step. Raises PlanError where a chunk cannot be cut from the batch."""
     by_stage = {a.stage: a for a in assignments}
-    parts = tuple(_base_parts(graph, by_stage, workload))
+    parts = tuple(base_parts(graph, by_stage, workload))
     copies = tuple(_copies(graph, by_stage))
+    shares = Shares(graph, by_stage, workload, parts)
     observers = graph.observers()
     tasks: dict[Slot, Task] = {}
     for stage in graph.stages:
-        for task in _stage_tasks(graph, stage, by_stage[stage.name], parts, stage.name in observers):
+        for task in _stage_tasks(shares, stage, stage.name in observers):
             tasks[task.slot] = task
     for copy in copies:
         for task in _transfer_tasks(graph, copy, by_stage, observers):
             tasks[task.slot] = task
     lowered = Lowered(tasks, (), parts, copies)
-    return Lowered(tasks, tuple(dict.fromkeys(_arcs(graph, lowered))), parts, copies)
+    return Lowered(tasks, tuple(dict.fromkeys(_arcs(shares, lowered))), parts, copies)
 
 
 def coincide(edge: Edge, trainer: Assignment, consumer: Assignment) -> bool:
@@ -155,79 +160,13 @@ def coincide(edge: Edge, trainer: Assignment, consumer: Assignment) -> bool:
     return edge.src == edge.dst or (edge.delay == 1 and same)
 
 
-def _samples_per_unit(unit: Unit, workload: Workload) -> int:
-    return workload.samples_per_prompt if unit is Unit.GROUP else 1
-
-
-def _base_parts(graph: Graph, by_stage: Mapping[str, Assignment], workload: Workload) -> Iterator[BasePart]:
-    for stage in graph.stages:
-        if stage.kind is not Kind.GENERATE or not graph.out_of(stage.name):
-            continue
-        chunks = {edge.chunk for edge in graph.out_of(stage.name) if edge.chunk is not None}
-        units = {chunk.unit for chunk in chunks}
-        if len(units) > 1:
-            raise PlanError(
-                f"stage {stage.name} streams in {' and '.join(sorted(units))} at once; choose one unit"
-            )
-        replicas = by_stage[stage.name].replicas(stage.kind)
-        streams = []
-        for replica in range(replicas):
-            prompts = len(prompts_of_replica(workload.prompts, replica, replicas))
-            samples = prompts * workload.samples_per_prompt
-            size = samples
-            if chunks:
-                count = gcd(*(chunk.count for chunk in chunks))
-                size = count * _samples_per_unit(units.copy().pop(), workload)
-            starts = range(0, samples, size) if samples else range(0)
-            streams.append(
-                [BasePart(stage.name, replica, i, min(size, samples - s)) for i, s in enumerate(starts)]
-            )
-        # Replicas advance together, so parts merge by their place in the stream.
-        yield from sorted((p for s in streams for p in s), key=lambda p: (p.position, p.replica))
-
-
-def _stage_tasks(
-    graph: Graph, stage: Stage, assignment: Assignment, parts: tuple[BasePart, ...], observer: bool
-) -> Iterator[Task]:
-    replicas = assignment.replicas(stage.kind)
-    covers = _covers(graph, stage, parts, replicas)
-    gang = assignment.all_lanes() if stage.kind is not Kind.HOST and replicas == 1 else None
-    for (part, replica), (covered, share) in covers.items():
-        lanes = gang or assignment.lanes(replica)
-        slot = Slot(ItemKind.RUN, stage.name, part, replica)
-        yield Task(slot, lanes, stage.every, 0, observer, covered, share)
-
-
-def _covers(
-    graph: Graph, stage: Stage, parts: tuple[BasePart, ...], replicas: int
-) -> dict[tuple[int, int], tuple[tuple[int, ...], tuple[int, int]]]:
-    """(part, replica) → (base parts, share)."""
-    if stage.kind is Kind.GENERATE:
-        own = {
-            r: tuple(i for i, p in enumerate(parts) if (p.stage, p.replica) == (stage.name, r))
-            for r in range(replicas)
-        }
-        return {(0, r): (own[r], (r, replicas)) for r in own}
-    chunks = [edge.chunk for edge in graph.data_into(stage.name)]
-    everything = tuple(range(len(parts))) if chunks else ()
-    chunk = chunks[0] if chunks else None
-    if chunk is None:
-        # Host work on a whole batch is one item; other replicas each take a share.
-        count = 1 if stage.kind is Kind.HOST else replicas
-        return {(0, r): (everything, (r, count)) for r in range(count)}
-    merged = _merge(graph, parts, chunk.count)
-    return {(i, i % replicas): (covered, (0, 1)) for i, covered in enumerate(merged)}
-
-
-def _merge(graph: Graph, parts: tuple[BasePart, ...], count: int) -> list[tuple[int, ...]]:
-    """Base parts of each stream merged to chunks of `count` units, ordered by when they are complete."""
-    merged: list[tuple[int, ...]] = []
-    for stream in dict.fromkeys((p.stage, p.replica) for p in parts):
-        own = [i for i, p in enumerate(parts) if (p.stage, p.replica) == stream]
-        chunks = {e.chunk.count for e in graph.out_of(stream[0]) if e.chunk is not None}
-        size = count // gcd(*chunks)
-        merged += [tuple(own[s : s + size]) for s in range(0, len(own), size)]
-    return sorted(merged, key=lambda covered: covered[-1])
+def _stage_tasks(shares: Shares, stage: Stage, observer: bool) -> Iterator[Task]:
+    assignment = shares.by_stage[stage.name]
+    gang = assignment.all_lanes() if stage.kind is not Kind.HOST and shares.replicas(stage) == 1 else None
+    for own in shares.of(stage):
+        lanes = gang or assignment.lanes(own.replica)
+        slot = Slot(ItemKind.RUN, stage.name, own.part, own.replica)
+        yield Task(slot, lanes, stage.every, 0, observer, own.covers, own.share, own.members)
 
 
 def _copies(graph: Graph, by_stage: Mapping[str, Assignment]) -> Iterator[Copy]:
@@ -259,44 +198,59 @@ def _transfer_tasks(
         yield Task(slot, lanes, every, copy.first_step, observer)
 
 
-def _arcs(graph: Graph, lowered: Lowered) -> Iterator[Arc]:
-    for edge in graph.edges:
+def _arcs(shares: Shares, lowered: Lowered) -> Iterator[Arc]:
+    for edge in shares.graph.edges:
         if edge.model is None:
-            yield from _data_arcs(graph, edge, lowered)
+            yield from _data_arcs(shares, edge, lowered)
         else:
             yield from _weights_arcs(edge, lowered)
+    for stage in shares.graph.stages:
+        if stage.kind is Kind.TRAIN:  # each minibatch begins with what the one before has made
+            for first, second in pairwise(lowered.tasks_of(stage.name)):
+                yield Arc(first.slot, second.slot, 0, "order")
 
 
-def _data_arcs(graph: Graph, edge: Edge, lowered: Lowered) -> Iterator[Arc]:
-    streams = graph.stage(edge.src).kind is Kind.GENERATE
+def _data_arcs(shares: Shares, edge: Edge, lowered: Lowered) -> Iterator[Arc]:
+    streams = shares.graph.stage(edge.src).kind is Kind.GENERATE and edge.chunk is not None
+    consumers = lowered.tasks_of(edge.dst)
     for src in lowered.tasks_of(edge.src):
-        for dst in lowered.tasks_of(edge.dst):
+        held = shares.held(src.covers, src.members) if edge.chunk is None else None
+        for dst in consumers:
             shared = set(src.covers) & set(dst.covers)
             if src.covers and dst.covers and not shared:
                 continue
-            if streams and edge.chunk is not None:
-                yield from (Arc(src.slot, dst.slot, edge.delay, edge.data, part) for part in sorted(shared))
-            else:
-                yield Arc(src.slot, dst.slot, edge.delay, edge.data)
+            if held is not None and isinstance(dst.members, Prompts) and not held.meets(dst.members):
+                continue
+            asked = dst.members is not None and (streams or _known_late(shares, src, dst))
+            for part in sorted(shared) if streams else (None,):
+                yield Arc(src.slot, dst.slot, edge.delay, edge.data, part, asked)
+
+
+def _known_late(shares: Shares, src: Task, dst: Task) -> bool:
+    """Whether it is not known here if `src` holds members of `dst`."""
+    if src.members is not None:
+        return isinstance(dst.members, Minibatches)
+    generates = shares.graph.stage(src.slot.name).kind is Kind.GENERATE
+    return not generates and len(src.covers) < len(shares.parts)
 
 
 def _weights_arcs(edge: Edge, lowered: Lowered) -> Iterator[Arc]:
     trainer = lowered.tasks_of(edge.src)
+    first, last = trainer[0].slot, trainer[-1].slot
     consumers = lowered.tasks_of(edge.dst)
     assert edge.model is not None
     copy = lowered.copy_for(edge.dst, edge.model)
     if edge.src == edge.dst:
-        yield from (Arc(task.slot, task.slot, edge.delay, edge.data) for task in trainer)
+        yield Arc(last, first, edge.delay, edge.data)
     elif copy is None:
-        for src in trainer:
-            for dst in consumers:
-                yield Arc(src.slot, dst.slot, edge.delay, edge.data)
-                yield Arc(dst.slot, src.slot, 0, "order")
+        for dst in consumers:
+            yield Arc(last, dst.slot, edge.delay, edge.data)
+            yield Arc(dst.slot, first, 0, "order")
     else:
         for transfer in lowered.tasks.values():
             if transfer.slot.kind is not ItemKind.TRANSFER or transfer.slot.name != copy.name:
                 continue
-            yield from (Arc(src.slot, transfer.slot, edge.delay, edge.data) for src in trainer)
+            yield Arc(last, transfer.slot, edge.delay, edge.data)
             for task in consumers:
                 if set(task.lanes) & set(transfer.lanes):
                     yield Arc(transfer.slot, task.slot, 0, edge.data)

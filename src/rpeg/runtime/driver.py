@@ -93,7 +93,7 @@ class Driver:
         stall_seconds: float,
     ) -> None:
         self.plan, self.steps, self.first_step = plan, steps, first_step
-        self.scheduler = Scheduler(plan, steps, first_step)
+        self.scheduler = Scheduler(plan, steps, first_step, checkpoints.seed)
         self.handles, self.watcher, self.checkpoints = handles, watcher, checkpoints
         self.stall_seconds = stall_seconds
         self.batches = Batches(plan.graph, self.scheduler.lowered)

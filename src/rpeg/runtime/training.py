@@ -14,18 +14,9 @@ from rpeg.backends.samples import Array, Samples
 from rpeg.backends.training.trainer import Trainer
 from rpeg.errors import RunError
 from rpeg.job import Job
+from rpeg.plan import membership
 from rpeg.schedule import share
 from rpeg.workload import Workload
-
-
-def membership(ids: Sequence[int], workload: Workload, seed: int, step: int) -> list[list[int]]:
-    """The ids of each minibatch of each epoch, from (seed, step) alone: arrival order plays no part."""
-    ordered = np.sort(np.asarray(ids, dtype=np.int64))
-    minibatches: list[list[int]] = []
-    for epoch in range(workload.epochs):
-        shuffled = np.random.default_rng((seed, step, epoch, 0x6D62)).permutation(ordered)
-        minibatches += [part.tolist() for part in np.split(shuffled, workload.minibatches)]
-    return minibatches
 
 
 def train(

@@ -13,7 +13,7 @@ and everything that it waits for has happened. What has happened is known from e
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rpeg.errors import RunError
 from rpeg.ir import Freshness, Kind
@@ -24,6 +24,7 @@ from rpeg.plan import (
     Lowered,
     Plan,
     Task,
+    ids_of_members,
     lane_items,
     lower,
     prompts_of_replica,
@@ -38,17 +39,18 @@ class Scheduler:
 
     steps: run steps first_step … steps - 1, and observers (evaluation) once more at `steps`.
     first_step: where a resumed run goes on; everything before it counts as done and each trained model has version
-    `first_step` everywhere.
+    `first_step` everywhere. seed: of the run; with a step's number it says who is in which minibatch.
     """
 
-    def __init__(self, plan: Plan, steps: int, first_step: int = 0) -> None:
-        self.plan, self.steps, self.first_step = plan, steps, first_step
+    def __init__(self, plan: Plan, steps: int, first_step: int = 0, seed: int = 0) -> None:
+        self.plan, self.steps, self.first_step, self.seed = plan, steps, first_step, seed
         self.lowered: Lowered = lower(plan.graph, plan.assignments, plan.workload)
         self._every = {slot: task.every for slot, task in self.lowered.tasks.items()}
         self._lanes = {lane.name: lane_items(lane, self.lowered, first_step, steps) for lane in plan.order}
         self._heads: dict[str, Item | None] = {name: next(items, None) for name, items in self._lanes.items()}
         self._finished: set[Item] = set()
         self._produced: dict[tuple[Item, int], tuple[tuple[int, ...], tuple[int, ...]]] = {}
+        self._arrived: dict[int, dict[int, tuple[int, int]]] = {}  # step → sample → (base part, length)
         self._running: dict[Item, Task] = {}
         self._published = {m.name: first_step for m in plan.graph.models if m.trainable}
         self._held: dict[tuple[str, int], int] = {}
@@ -110,7 +112,7 @@ class Scheduler:
         lengths: list[int] = []
         for part in parts:
             base = self.lowered.parts[part]
-            got = self._produced[Item(ItemKind.RUN, base.stage, step, 0, base.replica), part]
+            got = self._produced[Item(ItemKind.RUN, base.stage, step, base.item, base.replica), part]
             ids += got[0]
             lengths += got[1]
         return tuple(ids), tuple(lengths)
@@ -125,13 +127,16 @@ class Scheduler:
                 f"{event.item} produced {len(set(event.ids))} samples in part {event.part} of {expected}"
             )
         self._produced[key] = (event.ids, event.lengths)
+        arrived = self._arrived.setdefault(event.item.step, {})
+        arrived.update((i, (event.part, n)) for i, n in zip(event.ids, event.lengths, strict=True))
 
     def _on_finished(self, event: Finished, task: Task) -> tuple[Item, ...]:
         """Records the end; returns what is now next on the lanes that it held."""
         if event.item.kind is ItemKind.RUN:
             self._check_all_produced(event.item, task)
-            for model in self._trained.get(event.item.name, ()):
-                self._published[model] = event.item.step + 1
+            if self.lowered.ends(event.item.slot):
+                for model in self._trained.get(event.item.name, ()):
+                    self._published[model] = event.item.step + 1
         del self._running[event.item]
         self._finished.add(event.item)
         for lane in task.lanes:
@@ -157,6 +162,7 @@ class Scheduler:
         limit = oldest - reach
         self._finished = {i for i in self._finished if i.step >= limit}
         self._produced = {key: got for key, got in self._produced.items() if key[0].step >= limit}
+        self._arrived = {step: got for step, got in self._arrived.items() if step >= limit}
 
     def _launch(self, candidates: Iterable[Item]) -> tuple[Command, ...]:
         if self._failed is not None:
@@ -166,17 +172,42 @@ class Scheduler:
             task = self.lowered.tasks[item.slot]
             if item in self._running or any(self._heads[lane] != item for lane in task.lanes):
                 continue
-            missing = self._missing(item)
-            if missing is not None:
-                self._held_back.setdefault(missing, set()).add(item)
-            else:
+            missing = self._missing(item, task)
+            for what in missing:
+                self._held_back.setdefault(what, set()).add(item)
+            if not missing:
                 self._running[item] = task
                 commands.append(self._command(item, task))
         return tuple(commands)
 
-    def _missing(self, item: Item) -> tuple[Item, int | None] | None:
-        """One thing that an item still waits for; it is looked at again when that has happened."""
-        return next(((a.src.at(s), a.part) for a, s in self._sources(item) if not self._happened(a, s)), None)
+    def _missing(self, item: Item, task: Task) -> tuple[tuple[Item, int | None], ...]:
+        """Things that an item still waits for; it is looked at again when one of them has happened."""
+        late: list[tuple[Item, int | None]] = []
+        for arc, step in self._sources(item):
+            if self._happened(arc, step):
+                continue
+            if not arc.if_members:
+                return ((arc.src.at(step), arc.part),)
+            late.append((arc.src.at(step), arc.part))
+        members = self._members(item, task) if late else ()
+        if all(i in self._arrived.get(item.step, {}) for i in members):
+            return tuple(what for what in late if self._holds(what, members))[:1]
+        # Whichever part leaves next can bring the last member.
+        return tuple(what for what in late if what[1] is not None) or tuple(late)
+
+    def _members(self, item: Item, task: Task) -> tuple[int, ...]:
+        assert task.members is not None
+        return ids_of_members(task.members, self.plan.workload, self.seed, item.step)
+
+    def _holds(self, source: tuple[Item, int | None], members: Sequence[int]) -> bool:
+        """Whether an item, or a part of it, holds one of these samples, all of which have arrived."""
+        item, part = source
+        task = self.lowered.tasks[item.slot]
+        if part is None and task.members is not None:
+            return not set(members).isdisjoint(self._members(item, task))
+        covered = set(task.covers) if part is None else {part}
+        arrived = self._arrived[item.step]
+        return any(arrived[i][0] in covered for i in members)
 
     def _sources(self, item: Item) -> Iterator[tuple[Arc, int]]:
         """The arcs into an item with the step of their source; those from before the run are left out."""
@@ -196,17 +227,23 @@ class Scheduler:
         if self.plan.graph.stage(item.name).kind is Kind.GENERATE:
             ids = self._ids_to_generate(item, task)
         elif task.covers:
-            ids, lengths = self.ids_of(task.covers, item.step)
+            if task.members is None:
+                ids, lengths = self.ids_of(task.covers, item.step)
+            else:
+                ids = self._members(item, task)
+                lengths = tuple(self._arrived[item.step][i][1] for i in ids)
             if task.share[1] > 1:
                 ids = share(ids, lengths, task.share[1])[task.share[0]]
         return Launch(item, task.lanes, task.covers, ids, self._versions(item))
 
     def _ids_to_generate(self, item: Item, task: Task) -> tuple[int, ...]:
         w = self.plan.workload
-        prompts = prompts_of_replica(w.prompts, *task.share)
-        first = item.step * w.prompts * w.samples_per_prompt
         if not task.covers:  # an observer answers held-out prompts of its own
             return ()
+        if task.members is not None:
+            return self._members(item, task)
+        prompts = prompts_of_replica(w.prompts, *task.share)
+        first = item.step * w.prompts * w.samples_per_prompt
         return tuple(
             first + i
             for i in range(prompts.start * w.samples_per_prompt, prompts.stop * w.samples_per_prompt)

@@ -41,7 +41,6 @@ def from_job(job: Job, memory_bytes: int, calibration: Calibration | None = None
     facts = Facts(
         architectures, job.dtype, job.evaluation.prompts if job.evaluation.every else 0, calibration
     )
-    permissions = Permissions(job.allow.staleness, job.plan.staleness, job.plan.freshness or "exact")
     assumptions = tuple(filter(None, (prompt_source, response_source, _calibration_source(calibration))))
     return Problem(
         graph,
@@ -49,8 +48,19 @@ def from_job(job: Job, memory_bytes: int, calibration: Calibration | None = None
         workload,
         facts,
         job.batch.microbatch,
-        permissions,
+        permissions_of(job),
         assumptions,
+    )
+
+
+def permissions_of(job: Job) -> Permissions:
+    """What the job lets a plan change of what is learned."""
+    return Permissions(
+        job.allow.staleness,
+        job.plan.staleness,
+        job.plan.freshness or "exact",
+        job.allow.actor_critic_sharing,
+        job.allow.behaviour_logprobs,
     )
 
 

@@ -18,7 +18,7 @@ class Draws:
     """
 
     def __init__(self, workload: Workload, seed: int, keep: int = 16) -> None:
-        self._workload, self._seed, self._keep = workload, seed, keep
+        self._workload, self.seed, self._keep = workload, seed, keep
         self._steps: dict[int, _Drawn] = {}
         self._batches: dict[int, dict[tuple[int, ...], Batch]] = {}
 
@@ -52,6 +52,6 @@ class Draws:
             for old in [s for s in self._steps if s <= step - self._keep]:
                 del self._steps[old]
                 self._batches.pop(old, None)
-            prompts, responses = self._workload.draw(self._seed, step)
+            prompts, responses = self._workload.draw(self.seed, step)
             self._steps[step] = (prompts.tolist(), responses.tolist())
         return self._steps[step]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rpeg.ir import Kind
-from rpeg.plan import ItemKind, Lowered, Plan, Slot, Task, prompts_of_replica
+from rpeg.plan import ItemKind, Lowered, Plan, Slot, Task, ids_of_members, prompts_of_replica
 from rpeg.schedule import share
 from rpeg.sim.costs import Batch, Completions, Costs
 from rpeg.sim.lengths import Draws
@@ -38,7 +39,10 @@ def one_step(plan: Plan, lowered: Lowered, costs: Costs, draws: Draws, step: int
             members[part] = batch.take(positions).ids
     for slot, task in lowered.tasks.items():
         if slot not in found.batches:
-            ids = [i for part in task.covers for i in members[part]]
+            if task.members is not None:
+                ids: Sequence[int] = ids_of_members(task.members, plan.workload, draws.seed, step)
+            else:
+                ids = [i for part in task.covers for i in members[part]]
             found.batches[slot] = _share(draws.batch(ids), task)
     return found
 
@@ -47,11 +51,13 @@ def _generates(plan: Plan, slot: Slot) -> bool:
     return slot.kind is ItemKind.RUN and plan.graph.stage(slot.name).kind is Kind.GENERATE
 
 
-def _prompted(plan: Plan, task: Task, step: int) -> range:
-    """Ids of the samples that a generator's replica answers; none for an observer."""
+def _prompted(plan: Plan, task: Task, step: int) -> Sequence[int]:
+    """Ids of the samples that a generator's item answers; none for an observer."""
     if not task.covers:
         return range(0)
     w = plan.workload
+    if task.members is not None:
+        return ids_of_members(task.members, w, 0, step)
     prompts = prompts_of_replica(w.prompts, *task.share)
     first = step * w.samples
     return range(first + prompts.start * w.samples_per_prompt, first + prompts.stop * w.samples_per_prompt)

@@ -40,16 +40,19 @@ def simulate(
     draws: those of this workload and seed, where they are kept already. Raises RunError where nothing runs and items
     wait, naming who waits for whom (no plan that passes `check` does).
     """
-    return _Simulation(plan, costs, steps, first_step, draws or Draws(plan.workload, seed)).run()
+    draws = draws or Draws(plan.workload, seed)
+    return _Simulation(plan, costs, steps, seed, first_step, draws).run()
 
 
 class _Simulation:
     """One run: the clock, the events to come and the trace so far."""
 
-    def __init__(self, plan: Plan, costs: Costs, steps: int, first_step: int, draws: Draws) -> None:
+    def __init__(
+        self, plan: Plan, costs: Costs, steps: int, seed: int, first_step: int, draws: Draws
+    ) -> None:
         self._plan, self._costs = plan, costs
         self._steps, self._first_step = steps, first_step
-        self._scheduler = Scheduler(plan, steps, first_step)
+        self._scheduler = Scheduler(plan, steps, first_step, seed)
         self._draws = draws
         self._events: list[tuple[float, int, Event]] = []
         self._pushed = 0
@@ -131,7 +134,7 @@ class _Simulation:
         if isinstance(command, SyncWeights):
             return {command.model: command.version}, {}
         reads = dict(command.versions)
-        if self._kind(command.item) is not Kind.TRAIN:
+        if self._kind(command.item) is not Kind.TRAIN or not self._scheduler.lowered.ends(command.item.slot):
             return reads, {}
         return reads, dict.fromkeys(reads, command.item.step + 1)
 

@@ -62,7 +62,8 @@ class StageCosts:
             copy = self._copies[item.name]
             return self._remember(("transfer", copy), lambda: (self._transfer(copy), ()))
         stage, assignment = self._plan.graph.stage(item.name), self._plan.assignment(item.name)
-        question = (stage, assignment, item.replica if stage.kind is Kind.GENERATE else 0)
+        replica = item.replica if stage.kind is Kind.GENERATE else 0
+        question = (stage, assignment, replica, self._publishing(stage, item))
         lengths = (batch.prompt_lengths, batch.response_lengths)
         return self._remember((question, lengths), lambda: self._stage(stage, assignment, item, batch))
 
@@ -84,6 +85,7 @@ class StageCosts:
         parts = [
             self._inputs(stage, batch),
             *work(stage, assignment, batch),
+            *self._publish(stage, assignment, item),
             self._outputs(stage, batch),
         ]
         return cost.sequence(stage.name, parts), ()
@@ -144,9 +146,8 @@ class StageCosts:
         prompts, responses = _arrays(batch)
         w, timing, dp = self._plan.workload, self._timing(assignment), assignment.parallelism.dp
         seed = sum(batch.response_lengths)
-        drawn = cost.shuffled(
-            len(batch.ids), minibatches=w.minibatches, epochs=w.epochs, dp=1, seed=seed, step=0
-        )
+        count = max(1, w.minibatches * len(batch.ids) // w.samples)  # fewer where they come as they are ready
+        drawn = cost.shuffled(len(batch.ids), minibatches=count, epochs=w.epochs, dp=1, seed=seed, step=0)
         minibatches = [_shares(rows[0], responses, dp) for rows in drawn]
         trees = []
         for model in stage.models:
@@ -164,10 +165,21 @@ class StageCosts:
                     zero=assignment.parallelism.zero if dp > 1 else 0,
                 )
             )
-            shards = dp if assignment.parallelism.zero == 3 else 1
-            sent = any(copy.model == model for copy in self._lowered.copies)
-            trees.append(cost.publish(self._weight_bytes(model), timing, shards=shards, sent=sent))
         return trees
+
+    def _publishing(self, stage: Stage, item: Item) -> tuple[tuple[str, tuple[str, ...], bool], ...]:
+        """(model, its heads, whether copies are fed) of each that an item makes a version of."""
+        if stage.kind is not Kind.TRAIN or not self._lowered.ends(item.slot):
+            return ()
+        fed = {copy.model for copy in self._lowered.copies}
+        return tuple((m, self._plan.graph.model(m).heads, m in fed) for m in stage.models)
+
+    def _publish(self, stage: Stage, assignment: Assignment, item: Item) -> list[Cost]:
+        shards = assignment.parallelism.dp if assignment.parallelism.zero == 3 else 1
+        return [
+            cost.publish(self._weight_bytes(model), self._timing(assignment), shards=shards, sent=sent)
+            for model, _, sent in self._publishing(stage, item)
+        ]
 
     def _host(self, stage: Stage, assignment: Assignment, batch: Batch) -> list[Cost]:
         if any(op.name in ("verify", "reward") for op in stage.ops):
@@ -199,9 +211,14 @@ class StageCosts:
         return cost.receive(self._weight_bytes(copy.model), timing, across=nodes[0] != nodes[1])
 
     def _weight_bytes(self, model: str) -> float:
-        head = "lm" if "lm" in self._plan.graph.model(model).heads else "value"
-        architecture = self._facts.architectures[model]
-        return cost.weight_bytes(architecture, self._facts.dtype, "lm" if head == "lm" else "value")
+        heads, architecture = self._plan.graph.model(model).heads, self._facts.architectures[model]
+        if "lm" not in heads:
+            return cost.weight_bytes(architecture, self._facts.dtype, "value")
+        value = architecture.head_parameters("value") if "value" in heads else 0
+        whole = architecture.parameters("lm") + value
+        return (
+            cost.weight_bytes(architecture, self._facts.dtype, "lm") * whole / architecture.parameters("lm")
+        )
 
     def _timing(self, assignment: Assignment) -> Timing:
         assert isinstance(assignment.block, Devices)

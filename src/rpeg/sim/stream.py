@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rpeg.ir import Unit
-from rpeg.plan import BasePart, Plan
+from rpeg.plan import BasePart, Plan, stream_chunks
 from rpeg.sim.costs import Batch, Completions
 
 
@@ -29,8 +29,7 @@ def _units(plan: Plan, stage: str, batch: Batch, done: Completions) -> list[list
     offsets = done.offset_seconds
     order = sorted(range(len(batch.ids)), key=lambda i: (offsets[i], i))
     units: Mapping[Unit, int] = {Unit.GROUP: plan.workload.samples_per_prompt}
-    chunks = [edge.chunk for edge in plan.graph.out_of(stage) if edge.chunk is not None]
-    size = units.get(chunks[0].unit, 1) if chunks else 1
+    size = max((units.get(chunk.unit, 1) for chunk in stream_chunks(plan.graph, stage)), default=1)
     groups: dict[int, list[int]] = {}
     for i in order:
         groups.setdefault(batch.ids[i] // size, []).append(i)

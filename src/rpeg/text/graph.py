@@ -31,7 +31,10 @@ def _lines(graph: Graph) -> Iterator[str]:
         trainable = "trainable" if model.trainable else "frozen"
         yield f"model {model.name} of {model.architecture} {trainable} heads {','.join(model.heads)}"
     for stage in graph.stages:
-        yield f"stage {stage.name}: {stage.kind}" + (f" every {stage.every}" if stage.every != 1 else "")
+        every = f" every {stage.every}" if stage.every != 1 else ""
+        yield f"stage {stage.name}: {stage.kind}{every}" + (
+            f" parts {stage.parts}" if stage.parts != 1 else ""
+        )
         for call in stage.calls:
             yield f"  call {call.model or 'host'}"
             yield from (f"    {_op_text(op)}" for op in call.ops)
@@ -92,7 +95,7 @@ def parse(source: str) -> Graph:
 
 
 def _replace_calls(stage: Stage, calls: tuple[Call, ...]) -> Stage:
-    return Stage(stage.name, stage.kind, calls, stage.every)
+    return Stage(stage.name, stage.kind, calls, stage.every, stage.parts)
 
 
 def _parse_model(words: list[str]) -> Model:
@@ -108,7 +111,11 @@ def _parse_stage(words: list[str]) -> Stage:
             return Stage(name[:-1], Kind(kind), ())
         case [name, kind, "every", every] if name.endswith(":"):
             return Stage(name[:-1], Kind(kind), (), int(every))
-    raise ValueError("expected 'stage NAME: KIND [every N]'")
+        case [name, kind, "parts", parts] if name.endswith(":"):
+            return Stage(name[:-1], Kind(kind), (), 1, int(parts))
+        case [name, kind, "every", every, "parts", parts] if name.endswith(":"):
+            return Stage(name[:-1], Kind(kind), (), int(every), int(parts))
+    raise ValueError("expected 'stage NAME: KIND [every N] [parts N]'")
 
 
 def _parse_op(words: list[str]) -> Op:

@@ -21,6 +21,7 @@ class BoundedAsynchrony(Transform):
 
     name: ClassVar[str] = "async"
     changes: ClassVar[Changes] = Changes.STALENESS
+    permission: ClassVar[str] = "staleness"
 
     stage: str = "generate"
     staleness: int = 1

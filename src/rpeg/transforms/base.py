@@ -26,10 +26,14 @@ class Changes(StrEnum):
 
 @dataclass(frozen=True)
 class Transform(ABC):
-    """A change of a graph's structure. Subclasses are frozen dataclasses of int and str fields, one a file."""
+    """A change of a graph's structure. Subclasses are frozen dataclasses of int and str fields, one a file.
+
+    permission: the key of a job's `allow` that permits it; "" for those that change only the schedule.
+    """
 
     name: ClassVar[str]
     changes: ClassVar[Changes]
+    permission: ClassVar[str] = ""
 
     @abstractmethod
     def apply(self, graph: Graph) -> Graph:
@@ -39,6 +43,14 @@ class Transform(ABC):
     @abstractmethod
     def candidates(cls, graph: Graph) -> Iterator[Self]:
         """Instances that apply to a graph."""
+
+    def applies(self, graph: Graph) -> bool:
+        """Whether `apply` gives a graph."""
+        try:
+            self.apply(graph)
+        except GraphError:
+            return False
+        return True
 
     def __str__(self) -> str:
         """As text that `rpeg.transforms.parse` reads back."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from rpeg.errors import GraphError, nearest
-from rpeg.ir import Chunk, Graph, Kind, Unit, verify
+from rpeg.ir import Chunk, Edge, Graph, Kind, Unit, verify
 from rpeg.transforms.base import Changes, Transform
 
 
@@ -15,7 +15,8 @@ from rpeg.transforms.base import Changes, Transform
 class Streaming(Transform):
     """Lets every assessment that can work on parts take them, `chunk` units at a time, as they leave generation.
 
-    unit: `sample` or `group`. Stages that must see more (group statistics, batch whitening) still take the whole.
+    unit: `sample` or `group`. Stages that must see more (group statistics, batch whitening) still take the whole. Or
+    `minibatch`: trainers begin each minibatch when its members are ready; who they are comes from (seed, step).
     """
 
     name: ClassVar[str] = "stream"
@@ -25,10 +26,8 @@ class Streaming(Transform):
     unit: str = "sample"
 
     def __post_init__(self) -> None:
-        if self.unit not in (Unit.SAMPLE, Unit.GROUP):
-            raise GraphError(
-                f"{self}: parts of '{self.unit}' are unknown. {nearest(self.unit, (Unit.SAMPLE, Unit.GROUP))}"
-            )
+        if self.unit not in tuple(Unit):
+            raise GraphError(f"{self}: parts of '{self.unit}' are unknown. {nearest(self.unit, Unit)}")
         if self.chunk < 1:
             raise GraphError(f"{self}: parts of {self.chunk}; at least 1")
 
@@ -38,26 +37,48 @@ class Streaming(Transform):
         if not takers:
             raise GraphError(f"{self}: no stage of {graph.name} can work on a {self.unit} alone")
         chunk = Chunk(self.chunk, unit)
-        edges = (replace(e, chunk=chunk) if e.model is None and e.dst in takers else e for e in graph.edges)
-        changed = verify(graph.with_edges(edges))
+        changed = verify(graph.with_edges(_streamed(e, takers, chunk) for e in graph.edges))
         if changed == graph:
             raise GraphError(f"{self}: {graph.name} streams like that already")
         return changed
 
     @classmethod
     def candidates(cls, graph: Graph) -> Iterator[Self]:
-        """Sizes in powers of two, by sample and by group; the plan's batch bounds them further."""
-        for unit in (Unit.SAMPLE, Unit.GROUP):
-            if _takers(graph, unit):
-                yield from (cls(2**i, str(unit)) for i in range(10))
+        """Sizes in powers of two, by sample and by group, bounded further by the plan's batch; minibatches one by one."""
+        sizes = [(2**i, unit) for unit in (Unit.SAMPLE, Unit.GROUP) for i in range(10)]
+        takers = {unit: _takers(graph, unit) for unit in Unit}
+        for count, unit in (*sizes, (1, Unit.MINIBATCH)):
+            chunk = Chunk(count, unit)
+            if takers[unit] and any(_streamed(e, takers[unit], chunk) != e for e in graph.edges):
+                yield cls(count, str(unit))
+
+
+def _streamed(edge: Edge, takers: frozenset[str], chunk: Chunk) -> Edge:
+    """A data edge in the new parts, if it leads to a taker; one of earlier parts of this kind takes the whole again."""
+    if edge.model is not None:
+        return edge
+    if edge.dst in takers:
+        return replace(edge, chunk=chunk)
+    by_minibatch = edge.chunk is not None and edge.chunk.unit is Unit.MINIBATCH
+    return replace(edge, chunk=None) if by_minibatch is (chunk.unit is Unit.MINIBATCH) else edge
 
 
 def _takers(graph: Graph, unit: Unit) -> frozenset[str]:
-    """Stages that can take parts of this unit: all that they need can come in parts too, back to a generator."""
+    """Stages that can take parts of this unit: all that they need can come in parts too, back to a generator.
+
+    A minibatch is drawn from the whole step, so that any trainer can take it.
+    """
+    if unit is Unit.MINIBATCH:
+        return frozenset(s.name for s in graph.stages if s.kind is Kind.TRAIN)
     takers: set[str] = set()
     for stage in graph.order():
         edges = graph.data_into(stage.name)
-        if stage.kind in (Kind.GENERATE, Kind.TRAIN) or not edges or stage.scope > unit.covers:
+        if (
+            stage.kind in (Kind.GENERATE, Kind.TRAIN)
+            or not edges
+            or stage.scope > unit.covers
+            or stage.parts > 1
+        ):
             continue
         sources = [graph.stage(edge.src) for edge in edges]
         if all(source.kind is Kind.GENERATE or source.name in takers for source in sources):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rpeg.errors import InputError, nearest
+from rpeg.validation.form import check_form
 from rpeg.validation.kinds import described, did_not_run, is_confirmed, kind_of_record
 from rpeg.validation.outcome import KINDS, Kind, Outcome
 from rpeg.validation.read import Located
@@ -126,6 +127,7 @@ def _judged(row: Located, kind: Kind, readers: Mapping[Kind, Predict]) -> tuple[
 def _outcome(row: Located, kind: Kind, readers: Mapping[Kind, Predict]) -> Outcome:
     """What the reader says, with what the record itself says of its identity and standing."""
     try:
+        check_form(row.record, kind)
         outcome = readers[kind](row.record)
     except InputError as error:
         return _refused(row, kind, str(error))

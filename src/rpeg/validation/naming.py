@@ -9,28 +9,26 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
-from rpeg.architecture import Architecture
+from rpeg.architecture import Architecture, from_shape, named
+from rpeg.architecture.shape import FIELDS as SHAPE_FIELDS
 from rpeg.cluster import DeviceKind, Fabric, kind_named
 from rpeg.cost.precision import FLOAT32, Precision
-from rpeg.errors import InputError
-from rpeg.validation import _stopgap
+from rpeg.fields import is_text
 from rpeg.validation.links import fabric_of_words
 
 Record = Mapping[str, Any]
 Words = tuple[str, ...]
 
 _TRAINING: tuple[tuple[Words, str], ...] = (
-    (
-        ("megatron-deepspeed",),
-        "eager",
-    ),  # legacy Megatron layers: unfused attention, kernels launched one by one
+    (("megatron-deepspeed",), "eager"),  # layers of 2022: unfused attention, kernels launched one by one
     (("maxtext",), "compiled"),
     (("paxml",), "compiled"),
     (("jax",), "compiled"),
     (("xla",), "compiled"),
-    (("automodel",), "megatron"),  # NeMo AutoModel runs TransformerEngine's layers
+    (("automodel",), "flash"),  # eager PyTorch with FSDP2, whatever kernels its layers call
     (("nemo",), "megatron"),
     (("megatron",), "megatron"),
     (("transformerengine",), "megatron"),
@@ -39,13 +37,16 @@ _TRAINING: tuple[tuple[Words, str], ...] = (
     (("deepspeed-chat",), "eager"),
     ((), "flash"),  # eager PyTorch with FlashAttention: what most others are
 )
-_COMPILED_BY_DEFAULT = ("torchtitan",)  # torch.compile per layer, unless the record says compile: false
 
 # DeepSpeed's and InternEvo's optimizers reduce gradients in the dtype of the weights.
 _HALF_GRADIENTS = ("deepspeed", "internevo", "colossal")
 
 # FSDP's mixed precision policy, torch.autocast and MaxText keep float32 parameters and cast them when they are used.
 _FLOAT32_WEIGHTS = ("fsdp", "torchtitan", "composer", "jax", "amp")
+
+_VOCABULARY = (
+    50304  # GPT-2's 50,257 tokens padded to a multiple of 128, as Megatron-LM's examples and tests have it
+)
 
 _SERVING: tuple[tuple[Words, str], ...] = (
     (("trtllm",), "tensorrt-llm"),
@@ -68,14 +69,23 @@ def kind_of(gpu: str) -> DeviceKind:
     return kind_named(re.sub(r"\(.*?\)", " ", gpu).strip() or gpu)
 
 
-def architecture_of(model: Mapping[str, Any]) -> Architecture:
-    """The architecture of a record's `model`. InputError where its shape is not given and its name not known."""
-    for field in ("layers", "hidden", "heads"):
-        if not model.get(field):
-            raise InputError(
-                f"model {model.get('name', '(no name)')} has no '{field}', and is not known by name"
-            )
-    return _stopgap.architecture(model)
+def architecture_of(model: Mapping[str, Any] | str) -> Architecture:
+    """The architecture of a record's `model`: its shape, completed with what is known of that name; or a name alone.
+
+    Notes (texts that are no field of a shape) are passed over; a shape without a vocabulary has GPT-2's. InputError
+    names an unknown or a missing field.
+    """
+    if isinstance(model, str):
+        return named(model)
+    kept = {key: value for key, value in model.items() if key in SHAPE_FIELDS or not is_text(value)}
+    if kept.get("layers") and not kept.get("vocab"):
+        kept["vocab"] = _VOCABULARY
+    return _architecture(tuple(sorted(kept.items())))
+
+
+@lru_cache(maxsize=4096)
+def _architecture(shape: tuple[tuple[str, Any], ...]) -> Architecture:
+    return from_shape(dict(shape))
 
 
 def training_stack_of(framework: str, record: Record | None = None) -> str:
@@ -85,8 +95,6 @@ def training_stack_of(framework: str, record: Record | None = None) -> str:
     """
     row = record or {}
     text = framework.lower()
-    if any(word in text for word in _COMPILED_BY_DEFAULT):
-        return "flash" if row.get("compile") is False else "compiled"
     name = _first(_TRAINING, text) or "flash"
     if name == "flash" and row.get("compile") is True:
         return "compiled"

@@ -41,9 +41,9 @@ _SCORINGS: tuple[tuple[str, str, Head], ...] = (
     ("critic_inf", "critic", "value"),
 )
 
-# Generation and training take different paths through one program: forwards without a captured graph launch their
-# kernels one by one; training runs FlashAttention over packed sequences.
-_GENERATING, _TRAINING = "eager", "flash"
+# Megatron's tensor-parallel layers, launched kernel by kernel, with FlashAttention in training and scoring
+# (openpsi-project/ReaLHF, realhf/impl/model/parallelism/model_parallel, realhf/impl/model/modules/attn.py).
+_STACK, _ATTENTION = "eager", "flash"
 _HALF = Precision("float16", "float16", "float16", cache="float16", activations="float16")
 
 
@@ -70,11 +70,14 @@ class Iteration:
             raise InputError(f"LLaMA-2 has no {size}B model. {nearest(str(size), map(str, _SHAPES))}")
         return architecture_of({"name": f"llama-2-{size}b", **_SHAPES[size], "gated_mlp": True})
 
-    def machine(self, software: str) -> Machine:
-        """The devices of the iteration under a stack."""
+    def machine(self, fused: bool) -> Machine:
+        """The devices of the iteration; fused: attention runs as one kernel."""
         kind = kind_of(self.gpu)
         row = {"gpu": self.gpu, "gpus_per_node": self.devices_per_node, "n_gpus": self.devices}
-        return Machine(kind, fabric_of(row), stack(software, kind.name))
+        software = stack(_STACK, kind.name)
+        if fused:
+            software = replace(software, kernels=stack(_ATTENTION, kind.name).kernels)
+        return Machine(kind, fabric_of(row), software)
 
 
 def predict(record: Record) -> Outcome:
@@ -131,18 +134,31 @@ def iteration(it: Iteration) -> Cost:
 def _generation(it: Iteration) -> Cost:
     execution = Execution(replace(it.layouts["actor_gen"], sequence_parallel=False), _HALF, graphs=it.graphs)
     lengths = np.full(it.samples, it.prompt), np.full(it.samples, it.response)
-    policy = Policy("static", max_rows=it.samples, share_prefixes=False)
-    run = generate_stage(
-        it.architecture("actor"), *lengths, execution, it.machine(_GENERATING), policy=policy
+    policy = Policy("static", max_rows=it.samples, share_prefixes=False, overlapped=False)
+    machine, policy = (
+        it.machine(fused=False),
+        Policy("static", max_rows=it.samples, share_prefixes=False, overlapped=False),
     )
-    return replace(run.cost, name="generate (actor)")
+    run = generate_stage(it.architecture("actor"), *lengths, execution, machine, policy=policy)
+    return sequence("generate (actor)", [*run.cost.children, _around_layers(it, machine)])
+
+
+def _around_layers(it: Iteration, machine: Machine) -> Cost:
+    """What a stage launches for a token beside its layers, as many kernels as a layer has.
+
+    It receives, embeds or projects and samples, and sends; each stage does so for each of pp micro-batches.
+    """
+    passes = it.layouts["actor_gen"].pp * it.response
+    return Cost(
+        "host around layers", passes * machine.stack.serving.launch_seconds, bound="host", count=passes
+    )
 
 
 def _inference(it: Iteration, call: str, role: str, head: Head) -> Cost:
     layout = it.layouts[call]
     execution = Execution(layout, _HALF, microbatch=_microbatch(it.samples, layout, layout.pp))
     tokens = Sequences.equal(it.samples, it.prompt + it.response)
-    machine = it.machine(_TRAINING)
+    machine = it.machine(fused=True)
     cost = infer_stage(it.architecture(role), tokens, execution, machine, heads=(head,))
     if not it.offloaded or role == "critic":
         return replace(cost, name=f"inference ({role})")
@@ -157,7 +173,12 @@ def _training(it: Iteration, call: str, role: str, head: Head) -> Cost:
     execution = Execution(layout, _HALF, microbatch=_microbatch(samples, layout, parts), recompute="full")
     tokens = Sequences.equal(it.samples, it.prompt + it.response)
     cost = train_stage(
-        it.architecture(role), tokens, execution, it.machine(_TRAINING), updates=it.minibatches, heads=(head,)
+        it.architecture(role),
+        tokens,
+        execution,
+        it.machine(fused=True),
+        updates=it.minibatches,
+        heads=(head,),
     )
     return replace(cost, name=f"train ({role})")
 

@@ -11,6 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from rpeg.errors import InputError
 from rpeg.units import bytes_text, seconds_text
 from rpeg.validation.evaluate import Predict, explained
 from rpeg.validation.outcome import Kind, Outcome
@@ -49,12 +50,15 @@ def report(
 
 
 def write_rows(summary: Summary, path: Path) -> None:
-    """One line a record, as CSV."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(_ROW_FIELDS)
-        for outcome in summary.evaluation.outcomes:
-            writer.writerow([getattr(outcome, name) for name in _ROW_FIELDS])
+    """One line a record, as CSV. InputError where the file cannot be written."""
+    try:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(_ROW_FIELDS)
+            for outcome in summary.evaluation.outcomes:
+                writer.writerow([getattr(outcome, name) for name in _ROW_FIELDS])
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from None
 
 
 def _overall(summary: Summary) -> Table:

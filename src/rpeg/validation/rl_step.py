@@ -11,7 +11,7 @@ from rpeg.architecture import Architecture, Head
 from rpeg.cluster import DeviceKind, Fabric
 from rpeg.cost import BYTES_OF, Cost, Execution, Machine, Sequences, parallel, sequence, stack
 from rpeg.cost.generating import Policy, generate_stage
-from rpeg.cost.network import Held, named_tensors, offload, sync, transfer
+from rpeg.cost.network import Held, copied, named_tensors, sync, transfer
 from rpeg.cost.training import infer_stage, train_stage
 from rpeg.workload.lengths import lognormal
 
@@ -20,6 +20,11 @@ Ints = npt.NDArray[np.int64]
 # Draws of lengths that a cost is integrated over: seeded, so that a row always has the same prediction.
 _SEED = 0
 
+# The stack whose generation launches kernel by kernel.
+_PLAIN = "eager"
+# vLLM runs up to 1,024 sequences at once on devices of 70 GiB and more but A100 (vllm/engine/arg_utils.py).
+_LARGE_BYTES, _LARGE_ROWS = 70 * 2**30, 1024
+
 
 @dataclass(frozen=True)
 class RlStep:
@@ -27,7 +32,8 @@ class RlStep:
 
     generated, trained: samples. group: samples of one prompt. prompt, response: mean tokens; longest: of a response.
     updates: optimizer steps. scorings: forwards over the trained samples for log-probabilities, one a model.
-    staleness: 0 runs generation and training in turn; k lets k further batches be in flight meanwhile.
+    staleness: 0 runs generation and training in turn; k lets the prompts of k batches be in flight meanwhile, each of
+    which makes room for another when its whole group is done (NVIDIA-NeMo/RL, nemo_rl/algorithms/async_utils).
     generators: devices that only generate; 0: all devices do everything in turn. offloaded: the optimizer rests in
     host memory while others run. memory_share: of the card that the engine may take; None: its default.
     critic: a value model of the same shape is scored and trained too.
@@ -58,10 +64,23 @@ class RlStep:
 
     def machine(self, software: str) -> Machine:
         """The devices under a stack."""
-        chosen = stack(software, self.kind.name)
-        if software == self.serving and self.memory_share is not None:
-            chosen = replace(chosen, serving=replace(chosen.serving, memory_share=self.memory_share))
-        return Machine(self.kind, self.fabric, chosen)
+        return Machine(self.kind, self.fabric, stack(software, self.kind.name))
+
+    @property
+    def engine(self) -> Machine:
+        """The devices under the engine; without captured graphs it launches kernels as plain forwards do."""
+        machine = self.machine(self.serving)
+        serving = machine.stack.serving
+        if self.generate.graphs or serving.launch_seconds:
+            return machine
+        plain = stack(_PLAIN, self.kind.name).serving.launch_seconds
+        return replace(machine, stack=replace(machine.stack, serving=replace(serving, launch_seconds=plain)))
+
+    @property
+    def rows(self) -> int | None:
+        """Sequences that a replica runs at once at most, where its engine does not keep to the stack's default."""
+        large = self.kind.memory_bytes >= _LARGE_BYTES and not self.kind.name.startswith("a100")
+        return _LARGE_ROWS if large and self.serving == "vllm" else None
 
 
 def step_cost(step: RlStep) -> Cost:
@@ -69,7 +88,7 @@ def step_cost(step: RlStep) -> Cost:
     scoring, training, moving = _scoring(step), _training(step), _refit(step)
     if step.generators == 0:
         return sequence("step", [*moving, _generation(step, 1), *scoring, *training])
-    batches = step.staleness + 1
+    batches = max(1, step.staleness)
     side = _generation(step, batches).scaled(1 / batches)
     return parallel(
         "step",
@@ -98,42 +117,68 @@ def _generation(step: RlStep, batches: int) -> Cost:
         prompts,
         responses,
         step.generate,
-        step.machine(step.serving),
+        step.engine,
         samples_per_prompt=step.group,
-        policy=Policy(),
+        policy=Policy(max_rows=step.rows, overlapped=False, memory_share=step.memory_share),
     )
     return run.cost
 
 
-def _sequences(step: RlStep) -> Sequences:
-    return Sequences.of(*drawn(step, step.trained))
+def _batch(step: RlStep, execution: Execution, updates: int) -> tuple[Sequences, Execution]:
+    """The trained samples, and an execution whose token budget is what bins of whole sequences really hold."""
+    prompts, responses = drawn(step, step.trained)
+    sequences = Sequences.of(prompts, responses)
+    if not execution.token_budget:
+        return sequences, execution
+    share = max(1, step.trained // (execution.parallelism.dp * updates))
+    lengths = (prompts + responses)[:share]
+    full = -(-int(lengths.sum()) // bins(lengths, execution.token_budget))
+    return replace(sequences, longest=min(sequences.longest, full)), replace(execution, token_budget=full)
+
+
+def bins(lengths: Ints, size: int) -> int:
+    """How many bins of `size` tokens hold sequences of these lengths, first fit in falling order."""
+    left: list[int] = []
+    for length in sorted((int(n) for n in lengths), reverse=True):
+        for index, room in enumerate(left):
+            if room >= length:
+                left[index] = room - length
+                break
+        else:
+            left.append(max(size - length, 0))
+    return len(left)
 
 
 def _scoring(step: RlStep) -> list[Cost]:
-    machine, sequences = step.machine(step.training), _sequences(step)
-    out = []
+    machine = step.machine(step.training)
+    sequences, execution = _batch(step, step.score, 1)
+    out = [_turn(machine)]
     if step.scorings:
-        one = infer_stage(step.architecture, sequences, step.score, machine)
+        one = infer_stage(step.architecture, sequences, execution, machine)
         out.append(replace(one.scaled(step.scorings), name="log-probabilities", count=step.scorings))
     if step.scorings > 1:
-        share = _share(step, BYTES_OF[step.train.precision.weights])
-        out.append(offload(2 * share, machine, "swap in the reference"))
+        out.append(copied(3 * _weights(step), machine, "swap in the reference"))
     if step.critic:
-        values = infer_stage(step.architecture, sequences, step.score, machine, heads=("value",))
+        values = infer_stage(step.architecture, sequences, execution, machine, heads=("value",))
         out.append(replace(values, name="values"))
     return out
 
 
 def _training(step: RlStep) -> list[Cost]:
-    machine, sequences = step.machine(step.training), _sequences(step)
+    machine = step.machine(step.training)
+    sequences, execution = _batch(step, step.train, step.updates)
     heads: list[tuple[str, tuple[Head, ...]]] = [("train", ("lm",))]
     if step.critic:
         heads.append(("train (critic)", ("value",)))
     costs = [
-        train_stage(step.architecture, sequences, step.train, machine, updates=step.updates, heads=head)
+        train_stage(step.architecture, sequences, execution, machine, updates=step.updates, heads=head)
         for _, head in heads
     ]
-    return [replace(cost, name=name) for (name, _), cost in zip(heads, costs, strict=True)]
+    return [_turn(machine), *(replace(cost, name=name) for (name, _), cost in zip(heads, costs, strict=True))]
+
+
+def _turn(machine: Machine) -> Cost:
+    return Cost("turn", machine.stack.network.turn_seconds, bound="host")
 
 
 def _refit(step: RlStep) -> list[Cost]:
@@ -152,11 +197,12 @@ def _refit(step: RlStep) -> list[Cost]:
     if apart or not step.offloaded:
         return [moved]
     wake = Cost("wake", machine.stack.network.wake_seconds, bound="host")
-    rested = _share(step, 4.0 + 2 * BYTES_OF[step.train.precision.moments])
-    away = [offload(rested, machine, "offload optimizer"), offload(rested, machine, "reload optimizer")]
-    return [moved, wake, *away]
+    optimizer = step.architecture.parameters() * (4.0 + 2 * BYTES_OF[step.train.precision.moments]) / trainers
+    away = copied(2 * (_weights(step) + optimizer), machine, "weights and optimizer to the host and back")
+    return [moved, wake, away]
 
 
-def _share(step: RlStep, bytes_each: float) -> float:
-    """Bytes of something that each parameter has, on one device, where data-parallel ranks share it out."""
-    return step.architecture.parameters() * bytes_each / step.train.parallelism.devices
+def _weights(step: RlStep) -> float:
+    """Bytes of a trainer's own shard of the weights."""
+    held = Held(step.train.parallelism, 0, step.train.precision.weights)
+    return transfer(step.architecture, held, held, step.fabric).receive_needed_bytes

@@ -6,13 +6,15 @@ framework does by default.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from rpeg.architecture import Architecture
-from rpeg.cost import Execution, Machine, Sequences, stack, train_stage
+from rpeg.cost import Execution, Machine, Precision, Sequences, stack, train_stage
 from rpeg.cost.execution import Recompute
+from rpeg.cost.memory import train_memory
 from rpeg.errors import InputError
 from rpeg.plan import Parallelism
 from rpeg.validation import naming
@@ -20,6 +22,9 @@ from rpeg.validation.outcome import Outcome
 
 Record = Mapping[str, Any]
 
+_POLICIES: tuple[Recompute, ...] = ("none", "selective", "full")
+_SEQUENCE_PARALLEL = ("torchtitan", "fsdp2", "nanotron")
+_STATIC_SHAPES = r"token[- ]?drop(?!less)"
 _LORA_RANK = 16  # where a row says LoRA and no rank: times hardly depend on it
 
 
@@ -65,15 +70,24 @@ def job_of(record: Record) -> tuple[Architecture, Sequences, Execution, Machine]
     kind = naming.kind_of(str(record.get("gpu")))
     name = naming.training_stack_of(framework, record)
     machine = Machine(kind, naming.fabric_of(record), stack(name, kind.name))
+    sequences = Sequences.equal(int(record["global_batch"]), int(record["seq_len"]))
     execution = Execution(
         parallelism=layout_of(record, name),
-        precision=naming.precision_of(record.get("precision"), framework),
+        precision=precision_of(record, name),
         microbatch=int(record.get("micro_batch") or 1),
-        recompute=recompute_of(str(record.get("recompute") or ""), name),
+        graphs=_static(record),
         lora_rank=_LORA_RANK if record.get("task") == "lora" else None,
     )
-    sequences = Sequences.equal(int(record["global_batch"]), int(record["seq_len"]))
-    return architecture, sequences, execution, machine
+    stated = recompute_of(str(record.get("recompute") or ""))
+    if stated:
+        return architecture, sequences, replace(execution, recompute=stated), machine
+    return architecture, sequences, first_that_fits(architecture, sequences, execution, machine), machine
+
+
+def _static(record: Record) -> bool:
+    """Experts with a fixed capacity have static shapes: no launch waits for what the router decided."""
+    words = f"{record['model'].get('name', '')} {record.get('notes') or ''}".lower()
+    return re.search(_STATIC_SHAPES, words) is not None
 
 
 def layout_of(record: Record, stack_name: str) -> Parallelism:
@@ -104,14 +118,37 @@ def _shard(record: Record, dp: int, cp: int) -> int:
 
 
 def _sequence_parallel(record: Record, stack_name: str) -> bool:
-    """As printed; else what the stack does beside tensor parallelism: on in Megatron-Core and torchtitan."""
-    stated = record.get("sequence_parallel")
-    return bool(stated) if stated is not None else stack_name in ("megatron", "compiled")
+    """As printed; else what frameworks do beside tensor parallelism: on in Megatron-Core and in FSDP2's companions."""
+    stated, framework = record.get("sequence_parallel"), str(record.get("framework") or "").lower()
+    if stated is not None:
+        return bool(stated)
+    return stack_name in ("megatron", "compiled") or any(word in framework for word in _SEQUENCE_PARALLEL)
 
 
-def recompute_of(words: str, stack_name: str) -> Recompute:
-    """none, selective or full as the first word says; where a row leaves it open, none."""
-    text = words.lower()
-    if text.startswith("full"):
-        return "full"
-    return "selective" if text.startswith("selective") else "none"
+def precision_of(record: Record, stack_name: str) -> Precision:
+    """As the words say; gradients that are not said to be accumulated in 32 bits travel as they come from backward."""
+    words = str(record.get("precision") or "")
+    precision = naming.precision_of(words, str(record.get("framework") or ""))
+    if stack_name == "megatron" or re.search(r"fp32|float32", words):
+        return precision
+    return replace(precision, communication=precision.activations)
+
+
+def recompute_of(words: str) -> Recompute | None:
+    """none, selective or full as the first word says; None where a row leaves it open."""
+    first = re.match(r"(none|selective|full)", words.lower())
+    return cast(Recompute, first[1]) if first else None
+
+
+def first_that_fits(
+    architecture: Architecture, sequences: Sequences, execution: Execution, machine: Machine
+) -> Execution:
+    """What recipes do where nothing is said: they recompute as little as memory allows.
+
+    Tuned layouts (Megatron-Core) are chosen so that nothing is, and compilers (XLA) place what does not fit.
+    """
+    for policy in _POLICIES if machine.stack.name in ("flash", "eager") else ():
+        tried = replace(execution, recompute=policy)
+        if train_memory(architecture, sequences, tried, machine).fits(machine.kind.memory_bytes):
+            return tried
+    return execution

@@ -96,11 +96,39 @@ class Evidence:
         return self.trace.plan.graph.stage(item.name).kind if known else None
 
     def sources(self, item: Item) -> Iterator[tuple[Arc, Item]]:
-        """The arcs into an item, each with the item of this stretch that it leads from."""
+        """The arcs into an item, each with the item of this stretch that it leads from.
+
+        Of those that count only where the source holds members of the item, those that do by the log.
+        """
         for arc in self.lowered.arcs_into.get(item.slot, ()):
             step = source_step(self.lowered.tasks[arc.src], item.step - arc.delay, self.trace.steps)
             if step is not None and step >= self.trace.first_step:
-                yield arc, arc.src.at(step)
+                source = arc.src.at(step)
+                if not arc.if_members or self._may_hold_members(arc, source, item):
+                    yield arc, source
+
+    def _may_hold_members(self, arc: Arc, source: Item, item: Item) -> bool:
+        """Whether a source holds a sample that `item` was commanded to work on; also where the log does not say."""
+        command, task = self.commands.get(item), self.task(source)
+        if command is None or task is None:
+            return True
+        found = self._parts_of_samples.get(item.step, {})
+        if any(i not in found for i in command.ids):
+            return True
+        if arc.part is None and task.members is not None:
+            own = self.commands.get(source)
+            return own is None or not set(own.ids).isdisjoint(command.ids)
+        covered = set(task.covers) if arc.part is None else {arc.part}
+        return any(found[i] in covered for i in command.ids)
+
+    @cached_property
+    def _parts_of_samples(self) -> Mapping[int, Mapping[int, int]]:
+        """Step → sample → the base part that it left in."""
+        found: dict[int, dict[int, int]] = {}
+        for (item, part), entry in self.produced.items():
+            if part is not None:
+                found.setdefault(item.step, {}).update(dict.fromkeys(entry.ids, part))
+        return found
 
     def arrival(self, arc: Arc, source: Item) -> Entry | None:
         """The event that satisfies an arc; None where the log has none."""

@@ -161,6 +161,8 @@ class _History:
             task = evidence.task(entry.item)
             if task is None or entry.item not in evidence.commands:
                 continue
+            if copy is None and not evidence.lowered.ends(entry.item.slot):
+                continue  # a minibatch before the last publishes nothing
             if copy is None:
                 return entry.item.step + 1, entry
             if lanes & set(task.lanes):
@@ -188,12 +190,16 @@ def _models(evidence: Evidence, item: Item) -> tuple[set[str], set[str]]:
         return {copy.model for copy in evidence.lowered.copies if copy.name == item.name}, set()
     stage = graph.stage(item.name)
     trainable = {model for model in stage.models if graph.model(model).trainable}
-    return trainable, trainable if stage.kind is Kind.TRAIN else set()
+    publishes = stage.kind is Kind.TRAIN and evidence.lowered.ends(item.slot)
+    return trainable, trainable if publishes else set()
 
 
 def _maker(evidence: Evidence, model: str, version: int) -> Item | None:
     trainer = evidence.trace.plan.graph.trainer(model)
-    return None if trainer is None else Item(ItemKind.RUN, trainer.name, version - 1)
+    if trainer is None:
+        return None
+    last = evidence.lowered.tasks_of(trainer.name)[-1]
+    return Item(ItemKind.RUN, trainer.name, version - 1, last.slot.part)
 
 
 def _names(models: set[str]) -> str:

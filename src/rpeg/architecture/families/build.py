@@ -59,8 +59,7 @@ def assemble(
     **fields: Any,
 ) -> Architecture:
     """An architecture whose `pattern` is empty where the layers are all alike, without parts that no layer has."""
-    plain: Mixer = "latent" if fields.get("latent") else "window" if fields.get("window") else "full"
-    after: FeedForward = "moe" if fields.get("experts") else "dense"
+    plain, after = _usual(fields)
     mixing = list(mixers) if mixers is not None else [plain] * layers
     feeding = list(feeds) if feeds is not None else [after] * layers
     if "window" not in mixing:
@@ -69,13 +68,14 @@ def assemble(
         fields["experts"] = None
     pattern = tuple(Layer(mixer, feed) for mixer, feed in zip(mixing, feeding, strict=True))
     made = {"name": config.name, "family": str(config.get("model_type")), "layers": layers, **fields}
-    alike = set(pattern) == {Layer(_plain(fields), "moe" if fields.get("experts") else "dense")}
+    alike = set(pattern) == {Layer(*_usual(fields))}
     return Architecture(**made, pattern=() if alike else pattern)
 
 
-def _plain(fields: dict[str, Any]) -> Mixer:
-    """How the layers of an architecture without a pattern mix."""
-    return "latent" if fields.get("latent") else "window" if fields.get("window") else "full"
+def _usual(fields: dict[str, Any]) -> tuple[Mixer, FeedForward]:
+    """What each layer of an architecture without a pattern is."""
+    mixer: Mixer = "latent" if fields.get("latent") else "window" if fields.get("window") else "full"
+    return mixer, "moe" if fields.get("experts") else "dense"
 
 
 def layer_count(config: Config) -> int:
@@ -123,7 +123,8 @@ def sparse_steps(config: Config) -> list[FeedForward]:
 def experts_of(config: Config, *, ffn: str = "moe_intermediate_size", **traits: Any) -> Experts:
     """The mixture from its usual fields; shared experts are `n_shared_experts` of the routed ones' width."""
     width = config.count(ffn)
-    traits.setdefault("shared_ffn", config.zero_or_more("n_shared_experts") * width)
+    if "shared_ffn" not in traits:
+        traits["shared_ffn"] = config.zero_or_more("n_shared_experts") * width
     return Experts(
         count=config.count("n_routed_experts", "num_local_experts", "num_experts"),
         active=config.count("num_experts_per_tok", "experts_per_token"),

@@ -5,6 +5,8 @@ Field names: `configuration_<family>.py` of Hugging Face transformers (https://g
 
 from __future__ import annotations
 
+from typing import Any
+
 from rpeg.architecture.families.build import decoder, every, layer_count, mixers_of
 from rpeg.architecture.families.config import Config
 from rpeg.architecture.layers import Mixer
@@ -139,7 +141,7 @@ def gemma3(config: Config) -> Architecture:
     return _gemma(config, defaults, post_norms=True, qk_norm=True, mixers=mixers)
 
 
-def _gemma(config: Config, defaults: dict[str, int], **traits: object) -> Architecture:
+def _gemma(config: Config, defaults: dict[str, int], **traits: Any) -> Architecture:
     bias = config.flag("attention_bias")
     width = config.maybe("sliding_window") if "mixers" in traits else None
     return decoder(

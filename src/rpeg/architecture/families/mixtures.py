@@ -22,7 +22,7 @@ from rpeg.architecture.model import Architecture
 
 def mixtral(config: Config) -> Architecture:
     """Mixtral (arXiv:2401.04088): experts in every layer."""
-    experts = experts_of(config, ffn="intermediate_size")
+    experts = experts_of(config, ffn="intermediate_size", shared_ffn=0)
     return decoder(config, experts=experts, window=config.maybe("sliding_window"))
 
 
@@ -49,7 +49,7 @@ def qwen3_moe(config: Config) -> Architecture:
         qkv_bias=bias,
         output_bias=config.flag("attention_bias"),
         qk_norm=config.flag("use_qk_norm", True),
-        experts=experts_of(config),
+        experts=experts_of(config, shared_ffn=0),
         window=window(config),
         mixers=qwen_mixers(config),
         feeds=sparse_steps(config),
@@ -60,7 +60,7 @@ def qwen3_moe(config: Config) -> Architecture:
 def gpt_oss(config: Config) -> Architecture:
     """GPT-OSS (arXiv:2508.10925): every other layer windowed, the first too; sinks; biases everywhere."""
     bias = config.flag("attention_bias", True)
-    experts = experts_of(config, ffn="intermediate_size", bias=True, router_bias=True)
+    experts = experts_of(config, ffn="intermediate_size", shared_ffn=0, bias=True, router_bias=True)
     alternate = every(layer_count(config), 2, "full", "window")
     return decoder(
         config,

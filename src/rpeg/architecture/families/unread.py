@@ -63,7 +63,8 @@ summary_proj_to_labels summary_type summary_use_proj suppress_tokens swiglu_limi
 temperature text_config tf_legacy_loss tie_encoder_decoder tie_weights_ time_step_floor time_step_limit
 time_step_max time_step_min tokenizer_class top_k top_p topk_group topk_method torch_dtype torchscript
 transformers_version typical_p use_bfloat16 use_bidirectional_attention use_cache use_conv_bias
-use_mamba_kernels use_parallel_residual use_routing_bias verbose attention_multiplier no_rope_layers no_rope_layer_interval dropout swiglu_alpha vision_config vocab_padding z_loss
+use_mamba_kernels use_parallel_residual use_routing_bias verbose
+attention_multiplier no_rope_layers no_rope_layer_interval dropout swiglu_alpha vision_config vocab_padding z_loss
 """
 _HARMLESS = frozenset(_HARMLESS_WORDS.split())
 _HARMLESS_ENDINGS = (

@@ -36,7 +36,7 @@ class Asked:
         inside = [_within(x, points) for x, points in zip(where, self.table.points, strict=True)]
         at_inside = ideal_seconds(self.kind, REFERENCES[self.table.op](self.table, *inside), self.compute)
         seconds = self.surface.at(*inside) * (ideal_seconds(self.kind, work, self.compute) / at_inside)
-        if isinstance(work[0], float | int):
+        if isinstance(work[1], float | int):
             seconds = float(seconds)
         return Timed(largest(seconds, self.surface.least_seconds), *work, self.measured)
 

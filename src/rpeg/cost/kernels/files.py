@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,14 @@ class KernelFile:
 
     reference: the advertised peaks that the efficiencies are counted against (`peaks_of` of the kind).
     provenance: what was measured, by whom, when, under which licence.
+    observations: what else was measured, such as launches, copies, layers and collectives; no table rests on it.
     """
 
     kind: str
     reference: Mapping[str, Any]
     provenance: Mapping[str, Any]
     tables: tuple[Table, ...]
+    observations: Mapping[str, Any] = field(default_factory=dict)
 
     def dumps(self) -> str:
         """As JSON, a table a line."""
@@ -37,6 +39,8 @@ class KernelFile:
             "provenance": self.provenance,
             "reference": self.reference,
         }
+        if self.observations:
+            head["observations"] = self.observations
         lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
         tables = ",\n".join(json.dumps(table.to_json(), separators=(",", ":")) for table in self.tables)
         return "{\n" + ",\n".join(lines) + ',\n"tables": [\n' + tables + "\n]\n}\n"
@@ -57,6 +61,7 @@ class KernelFile:
             fields.mapping("reference"),
             fields.mapping("provenance"),
             tuple(Table.from_json(table) for table in fields.get("tables")),
+            fields.mapping("observations", {}),
         )
         fields.finish()
         return file

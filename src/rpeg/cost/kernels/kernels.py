@@ -55,7 +55,7 @@ class Kernels:
     kind: DeviceKind
     stack: Stack
     source: Source = field(compare=False)
-    _asked: dict[tuple[str, str, str, int], Asked | None] = field(
+    _asked: dict[tuple[str, str, str, float], Asked | None] = field(
         default_factory=dict, compare=False, repr=False
     )
     _curves: dict[tuple[object, ...], Curve] = field(default_factory=dict, compare=False, repr=False)
@@ -65,11 +65,11 @@ class Kernels:
         """The least that a kernel takes on the device."""
         return self.source.floor_seconds
 
-    def gemm(self, m: Amount, n: int, k: int, dtype: str) -> Timed:
+    def gemm(self, m: Amount, n: float, k: float, dtype: str) -> Timed:
         """(m, k) × (k, n). In float8 and float4 with the quantisation of the (m, k) operand, as engines run it."""
         return self._gemm(m, n, k, dtype, "m")
 
-    def gemm_backward(self, m: Amount, n: int, k: int, dtype: str, accumulate: str = "bfloat16") -> Timed:
+    def gemm_backward(self, m: Amount, n: float, k: float, dtype: str, accumulate: str = "bfloat16") -> Timed:
         """Both products of the backward of (m, k) × (k, n): (m, n) × (n, k) to the input, (k, m) × (m, n) to the weights.
 
         accumulate: dtype of the weight gradients that the second one adds to; float32 moves more bytes.
@@ -81,7 +81,7 @@ class Kernels:
         moved = data.bytes + weights.bytes + extra
         return Timed(seconds, data.flops + weights.flops, moved, data.measured and weights.measured)
 
-    def experts(self, rows: Amount, experts: int, hidden: int, inner: int, dtype: str) -> Timed:
+    def experts(self, rows: Amount, experts: float, hidden: float, inner: float, dtype: str) -> Timed:
         """Gate, up and down of `rows` routed tokens over the `experts` of this device, evenly loaded, with permutation.
 
         Of few rows not every expert's weights are read.
@@ -97,7 +97,7 @@ class Kernels:
             return Timed(_largest(seconds, self.floor_seconds), *work, False)
         return asked_.timed(work, rows / experts, experts, hidden * inner)
 
-    def grouped_gemm(self, tokens: Amount, groups: int, n: int, k: int, dtype: str) -> Timed:
+    def grouped_gemm(self, tokens: Amount, groups: float, n: float, k: float, dtype: str) -> Timed:
         """`tokens` rows spread over the weights of `groups` experts, as one grouped kernel.
 
         A third of `experts` with as many weights in all, as the tables measure whole feed-forwards.
@@ -107,7 +107,7 @@ class Kernels:
         return Timed(whole.seconds / 3, whole.flops / 3, whole.bytes / 3, whole.measured)
 
     def attention(
-        self, pairs: Amount, tokens: Amount, heads: int, kv_heads: int, head_dim: int, dtype: str
+        self, pairs: Amount, tokens: Amount, heads: float, kv_heads: float, head_dim: float, dtype: str
     ) -> Timed:
         """Scores and values of a prefill or a training forward.
 
@@ -127,7 +127,7 @@ class Kernels:
         return Timed(timed.seconds * slower, timed.flops, timed.bytes, timed.measured and slower == 1.0)
 
     def attention_backward(
-        self, pairs: Amount, tokens: Amount, heads: int, kv_heads: int, head_dim: int, dtype: str
+        self, pairs: Amount, tokens: Amount, heads: float, kv_heads: float, head_dim: float, dtype: str
     ) -> Timed:
         """The backward of `attention`: 2.5 times its FLOP where fused (scores are recomputed), else twice."""
         forward = self.attention(pairs, tokens, heads, kv_heads, head_dim, dtype)
@@ -137,7 +137,7 @@ class Kernels:
         return Timed(seconds, FUSED_BACKWARD * forward.flops, 2 * forward.bytes)
 
     def decode_attention(
-        self, rows: Amount, context: Amount, heads: int, kv_heads: int, head_dim: int, dtype: str
+        self, rows: Amount, context: Amount, heads: float, kv_heads: float, head_dim: float, dtype: str
     ) -> Timed:
         """One new token for each of `rows` sequences with `context` tokens of cache each; dtype: of the cache."""
         work = decode_attention_work(rows, context, heads, kv_heads, head_dim, dtype)
@@ -151,7 +151,7 @@ class Kernels:
         return asked_.timed(work, heads / kv_heads, rows * kv_heads, context)
 
     def latent_attention(
-        self, pairs: Amount, tokens: Amount, heads: int, nope: int, rope: int, value: int, dtype: str
+        self, pairs: Amount, tokens: Amount, heads: float, nope: float, rope: float, value: float, dtype: str
     ) -> Timed:
         """Multi-head latent attention of a prefill or a training forward, with keys and values expanded."""
         work = latent_attention_work(pairs, tokens, heads, nope, rope, value)
@@ -162,7 +162,7 @@ class Kernels:
         return asked_.timed(work, tokens * heads, 2.0 * pairs / tokens)
 
     def latent_attention_backward(
-        self, pairs: Amount, tokens: Amount, heads: int, nope: int, rope: int, value: int, dtype: str
+        self, pairs: Amount, tokens: Amount, heads: float, nope: float, rope: float, value: float, dtype: str
     ) -> Timed:
         """The backward of `latent_attention`."""
         forward = self.latent_attention(pairs, tokens, heads, nope, rope, value, dtype)
@@ -170,7 +170,7 @@ class Kernels:
         return Timed(seconds, FUSED_BACKWARD * forward.flops, 2 * forward.bytes)
 
     def latent_decode(
-        self, rows: Amount, context: Amount, heads: int, rank: int, rope: int, dtype: str
+        self, rows: Amount, context: Amount, heads: float, rank: float, rope: float, dtype: str
     ) -> Timed:
         """One new token a row over a latent cache of rank + rope a token; absorbing products are GEMMs of their own."""
         work = latent_decode_work(rows, context, heads, rank, rope, dtype)
@@ -182,8 +182,12 @@ class Kernels:
 
     def memory(self, size_bytes: Amount) -> Timed:
         """A pass over memory that reads and writes `size_bytes` in all: norms, activations, copies, optimizers."""
+        work: Work = (0.0, size_bytes)
+        asked_ = self._of("memory", "", "", 0, ATTENTION_DTYPE)
+        if asked_ is not None:
+            return asked_.timed(work, size_bytes)
         seconds = size_bytes / (MEMORY_EFFICIENCY * self.kind.memory_bandwidth_bytes_per_second)
-        return Timed(_largest(seconds, self.floor_seconds), 0.0, size_bytes)
+        return Timed(_largest(seconds, self.floor_seconds), *work)
 
     def _gemm(self, m: Amount, n: Amount, k: Amount, dtype: str, free: str) -> Timed:
         """free: the one of m and k that may be an array."""
@@ -208,7 +212,7 @@ class Kernels:
             return roofline_curve(ideal, ROOFLINE.get(compute, 0.7), self.floor_seconds)
         return found.along(free, fixed, ideal)
 
-    def _of(self, op: str, dtype: str, library: str, head_dim: int, compute: str) -> Asked | None:
+    def _of(self, op: str, dtype: str, library: str, head_dim: float, compute: str) -> Asked | None:
         """The surface of the nearest table, kept; None where no table of this op is known."""
         key = (op, dtype, library, head_dim)
         if key not in self._asked:
@@ -220,7 +224,7 @@ class Kernels:
             )
         return self._asked[key]
 
-    def _unfused(self, pairs: Amount, heads: int, head_dim: int) -> Timed:
+    def _unfused(self, pairs: Amount, heads: float, head_dim: float) -> Timed:
         """Two batched products over whole score matrices, masked entries too, and passes over these matrices."""
         scores = 2.0 * pairs * heads
         flops, products = 4.0 * scores * head_dim, 4.0 * scores

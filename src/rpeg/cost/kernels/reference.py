@@ -52,6 +52,10 @@ def _latent_decode_ideal(table: Table, heads: Amount, rows: Amount, context: Amo
     return latent_decode_work(rows, context, heads, MLA_RANK, MLA_ROPE, table.dtype)
 
 
+def _memory_ideal(table: Table, size: Amount) -> Work:
+    return 0.0, size
+
+
 REFERENCES: Mapping[str, Reference] = {
     "gemm": _gemm_ideal,
     "attention": _attention_ideal,
@@ -60,4 +64,5 @@ REFERENCES: Mapping[str, Reference] = {
     "experts": _experts_ideal,
     "latent_attention": _latent_ideal,
     "latent_decode": _latent_decode_ideal,
+    "memory": _memory_ideal,
 }

@@ -2,7 +2,7 @@
 
 In this order: a file of the user's own (``$RPEG_KERNELS``, else ``kernels-<kind>.json`` in the cache directory, where
 `rpeg calibrate --kernels` writes it), the user's installation of `aiconfigurator-core` where it is another version than
-the bundled tables are from, the bundled tables, those of the sibling that the kind names in `like`.
+the bundled tables are from, the bundled tables; else the same of the siblings that the kind names in `like`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from importlib import resources
 from pathlib import Path
 
 from rpeg.cluster import DeviceKind
+from rpeg.cluster.kinds import relatives
 from rpeg.cost.kernels import installed
 from rpeg.cost.kernels.files import KernelFile, read
 from rpeg.cost.kernels.table import Table
@@ -46,18 +47,18 @@ class Source:
     own: bool
     what: str
     floor_seconds: float = 0.0
-    _found: dict[tuple[str, str, str, int], tuple[Table | None, bool]] = field(
+    _found: dict[tuple[str, str, str, float], tuple[Table | None, bool]] = field(
         default_factory=dict, repr=False
     )
 
-    def find(self, op: str, dtype: str, library: str, head_dim: int) -> tuple[Table | None, bool]:
+    def find(self, op: str, dtype: str, library: str, head_dim: float) -> tuple[Table | None, bool]:
         """The nearest table, and whether it is of this op in this dtype; (None, False) without any of the op."""
         key = (op, dtype, library, head_dim)
         if key not in self._found:
             self._found[key] = self._search(*key)
         return self._found[key]
 
-    def _search(self, op: str, dtype: str, library: str, head_dim: int) -> tuple[Table | None, bool]:
+    def _search(self, op: str, dtype: str, library: str, head_dim: float) -> tuple[Table | None, bool]:
         exact = True
         wanted: str | None = _SAME.get(dtype, dtype)
         while wanted is not None:
@@ -74,7 +75,8 @@ class Source:
 def source_of(kind: DeviceKind) -> Source:
     """The tables for a kind, by the order above."""
     floor = FLOOR_SECONDS if kind.multiprocessors else 0.0
-    for name, own in ((kind.name, True), (kind.like or "", False)):
+    for relative in relatives(kind):
+        name, own = relative.name, relative.name == kind.name
         file, what = _file(name)
         if file is not None:
             tables = {(t.op, t.dtype, t.library, t.head_dim): t for t in file.tables}
@@ -83,8 +85,6 @@ def source_of(kind: DeviceKind) -> Source:
 
 
 def _file(name: str) -> tuple[KernelFile | None, str]:
-    if not name:
-        return None, ""
     for path in user_files(name):
         if path.exists():
             file = read(path)

@@ -36,14 +36,14 @@ def gemm_work(m: Amount, n: Amount, k: Amount, dtype: str) -> Work:
     return 2.0 * m * n * k, size * (m * k + n * k) + result * m * n
 
 
-def attention_work(pairs: Amount, tokens: Amount, heads: Amount, kv_heads: Amount, head_dim: int) -> Work:
+def attention_work(pairs: Amount, tokens: Amount, heads: Amount, kv_heads: Amount, head_dim: float) -> Work:
     """`pairs` of a query and a key that it sees, of all sequences together; causal: length² / 2 each."""
     flops = 4.0 * pairs * heads * head_dim
     return flops, 2.0 * tokens * (2 * heads + 2 * kv_heads) * head_dim
 
 
 def decode_attention_work(
-    rows: Amount, context: Amount, heads: Amount, kv_heads: Amount, head_dim: int, dtype: str
+    rows: Amount, context: Amount, heads: Amount, kv_heads: Amount, head_dim: float, dtype: str
 ) -> Work:
     """One query a row against its cache of `context` tokens in `dtype`."""
     flops = 4.0 * rows * context * heads * head_dim
@@ -52,7 +52,7 @@ def decode_attention_work(
 
 
 def latent_attention_work(
-    pairs: Amount, tokens: Amount, heads: Amount, nope: int, rope: int, value: int
+    pairs: Amount, tokens: Amount, heads: Amount, nope: float, rope: float, value: float
 ) -> Work:
     """Multi-head latent attention as a prefill runs it: keys and values expanded to every head."""
     flops = 2.0 * pairs * heads * (nope + rope + value)
@@ -60,7 +60,7 @@ def latent_attention_work(
 
 
 def latent_decode_work(
-    rows: Amount, context: Amount, heads: Amount, rank: int, rope: int, dtype: str
+    rows: Amount, context: Amount, heads: Amount, rank: float, rope: float, dtype: str
 ) -> Work:
     """Latent attention as decoding runs it: the queries are absorbed and all heads read one latent of rank + rope."""
     flops = 2.0 * rows * context * heads * (2 * rank + rope)

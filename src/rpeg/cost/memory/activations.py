@@ -51,7 +51,7 @@ def layer_kept(architecture: Architecture, layer: Layer, execution: Execution, s
     widest = _widest(architecture, layer, execution)
     passing = size * (2 * width * whole + 3 * widest)
     if not trained:
-        every -= size * (width * whole + widest)  # products with frozen weights keep no inputs
+        every += _adapted(architecture, execution, whole, widest)
     if execution.recompute == "full":
         return Kept(size * width * whole, every, passing, 0.0, pairs)
     if execution.recompute == "selective":
@@ -103,6 +103,20 @@ def forward_bytes(
 def kv_share(architecture: Architecture, tp: int) -> float:
     """Share of the key and value heads that one tensor-parallel rank holds, at least one head."""
     return max(1 / tp, 1 / architecture.kv_heads)
+
+
+def _adapted(architecture: Architecture, execution: Execution, whole: float, widest: float) -> float:
+    """Bytes more (or less, where negative) that a layer with frozen weights keeps, for one token.
+
+    A product with frozen weights keeps no input; its adapter keeps a copy of it after dropout, in 16 bits, and
+    the mask.
+    """
+    size, copy = BYTES_OF[execution.precision.activations], 3.0
+    stream = architecture.hidden * whole
+    if execution.lora_targets == "attention":
+        return copy * stream - size * (stream + widest)
+    output = architecture.query_width / execution.parallelism.tp
+    return (copy - size) * (2 * stream + widest) + copy * output
 
 
 def _mixer(architecture: Architecture, layer: Layer, tp: int, size: float) -> float:
@@ -170,7 +184,9 @@ def _widest(architecture: Architecture, layer: Layer, execution: Execution) -> f
     if layer.feed_forward == "moe" and architecture.experts:
         experts = architecture.experts
         copies = experts.active * execution.imbalance
-        widths.append(max(experts.shared_ffn, copies * max(experts.ffn, experts.latent or architecture.hidden)) / tp)
+        widths.append(
+            max(experts.shared_ffn, copies * max(experts.ffn, experts.latent or architecture.hidden)) / tp
+        )
     if layer.mixer == "recurrent" and architecture.recurrent:
         widths.append(architecture.recurrent.projected / tp)
     return max(widths)

@@ -8,8 +8,10 @@ from typing import Literal
 
 from rpeg.units import GIB
 
-Pool = Literal["tensor", "unused", "process"]
-Phase = Literal["load", "generate", "score", "update", "optimizer", "transfer", "wake-up", "checkpoint"]
+Pool = Literal["state", "block", "working", "unused", "process"]
+Phase = Literal[
+    "load", "generate", "score", "update", "optimizer", "transfer", "wake-up", "checkpoint", "rest"
+]
 PHASES: tuple[Phase, ...] = (
     "load",
     "wake-up",
@@ -19,6 +21,7 @@ PHASES: tuple[Phase, ...] = (
     "optimizer",
     "transfer",
     "checkpoint",
+    "rest",
 )
 
 
@@ -26,13 +29,14 @@ PHASES: tuple[Phase, ...] = (
 class Line:
     """Something that a device holds.
 
-    pool: `tensor`, what the allocator has given out; `unused`, what it keeps beyond that; `process`, what the driver
-    and the communication library hold outside of it.
+    pool: `state`, tensors that live for long; `block`, few large ones that come and go; `working`, many of all sizes
+    that do; `unused`, what the allocator keeps beyond these; `process`, what the driver and the communication library
+    hold outside of it.
     """
 
     name: str
     bytes: float
-    pool: Pool = "tensor"
+    pool: Pool = "working"
 
 
 @dataclass(frozen=True)
@@ -49,22 +53,20 @@ class Breakdown:
     @property
     def allocated_bytes(self) -> float:
         """Tensors: what `torch.cuda.max_memory_allocated` reports."""
-        return self.pool_bytes("tensor")
+        return self.device_bytes - self.pool_bytes("unused", "process")
 
     @property
     def reserved_bytes(self) -> float:
         """Tensors and the allocator's unused blocks: what `torch.cuda.max_memory_reserved` reports."""
-        return self.pool_bytes("tensor", "unused")
+        return self.device_bytes - self.pool_bytes("process")
 
     @property
     def device_bytes(self) -> float:
-        """With context and communication buffers: what nvidia-smi reports."""
-        return sum(line.bytes for line in self.lines)
+        """With context and communication buffers: what nvidia-smi reports, and what must fit.
 
-    @property
-    def needed_bytes(self) -> float:
-        """What cannot be given up: the allocator returns unused blocks before it fails."""
-        return self.pool_bytes("tensor", "process")
+        Unused blocks count: what is in them is scattered, and the allocator fails before it has used them up.
+        """
+        return sum(line.bytes for line in self.lines)
 
     @property
     def largest(self) -> Line:
@@ -92,11 +94,17 @@ class Footprint:
     @property
     def peak(self) -> Breakdown:
         """The phase in which the device holds most."""
-        return max(self.phases, key=lambda phase: phase.needed_bytes)
+        return max(self.phases, key=lambda phase: phase.device_bytes)
 
     def phase(self, name: Phase) -> Breakdown | None:
         """A phase by its name, None where it does not occur."""
         return next((phase for phase in self.phases if phase.phase == name), None)
+
+    @property
+    def resting_bytes(self) -> float:
+        """Tensors that stay on the device while other models use it."""
+        rest = self.phase("rest")
+        return rest.pool_bytes("state") if rest else 0.0
 
     def reserved_bytes(self, capacity_bytes: float) -> float:
         """Most that the allocator has reserved: it keeps what earlier phases needed, up to what the card leaves."""
@@ -106,7 +114,7 @@ class Footprint:
 
     def short_bytes(self, capacity_bytes: float) -> float:
         """Bytes missing on a device of this capacity; 0.0 where every phase fits."""
-        return max(0.0, self.peak.needed_bytes - capacity_bytes)
+        return max(0.0, self.peak.device_bytes - capacity_bytes)
 
     def fits(self, capacity_bytes: float) -> bool:
         """Whether every phase fits into a device of this capacity."""
@@ -118,7 +126,7 @@ class Footprint:
         short = self.short_bytes(capacity_bytes)
         state = f"{gib_text(short)} short of" if short else "fits into"
         return (
-            f"pipeline rank {self.rank} needs {gib_text(peak.needed_bytes)} in '{peak.phase}', mostly for"
+            f"pipeline rank {self.rank} needs {gib_text(peak.device_bytes)} in '{peak.phase}', mostly for"
             f" {peak.largest.name} ({gib_text(peak.largest.bytes)}): {state} {gib_text(capacity_bytes)}"
         )
 

@@ -7,13 +7,10 @@ from collections.abc import Sequence
 from rpeg.architecture import Architecture
 from rpeg.cost.execution import Execution
 from rpeg.cost.memory.breakdown import Line, joined
-from rpeg.cost.memory.state import Holding, weight_bytes
+from rpeg.cost.memory.state import Holding, sharded, weight_bytes
 from rpeg.cost.precision import BYTES_OF
 from rpeg.cost.traits import MemoryTraits
 from rpeg.plan import Parallelism
-
-BUCKET_BYTES = 25 * 2**20
-"""Gradients that one reduction takes: PyTorch DDP's default bucket of 25 MiB."""
 
 MOVED_BYTES = 10**9
 """Whole weights that a publication gathers at once: OpenRLHF and verl move buckets of 0.5 to 2 GB."""
@@ -24,7 +21,8 @@ def gathered_lines(held: Holding, execution: Execution, *, backward: bool) -> li
 
     Gradients of a layer wait whole in the dtype of the products and are copied into that of the reduction.
     """
-    if execution.parallelism.zero < 3 or execution.parallelism.shards * execution.parallelism.cp == 1:
+    p = execution.parallelism
+    if p.zero < 3 or not sharded(p) or (backward and p.pp > 1):  # pipelined, they stay gathered anyway
         return []
     size = _gathered_size(execution)
     unit = held.layer + held.layer_experts
@@ -37,7 +35,8 @@ def gathered_lines(held: Holding, execution: Execution, *, backward: bool) -> li
 
 def gathered_head(held: Holding, execution: Execution, *, backward: bool) -> list[Line]:
     """Embedding or head as ZeRO-3 has gathered it at the loss, and its gradient."""
-    if execution.parallelism.zero < 3 or execution.parallelism.shards * execution.parallelism.cp == 1:
+    p = execution.parallelism
+    if p.zero < 3 or not sharded(p) or (backward and p.pp > 1):
         return []
     size = max(2.0, _gathered_size(execution))
     trained = backward and execution.lora_rank is None
@@ -62,13 +61,20 @@ def process_lines(parallelism: Parallelism, traits: MemoryTraits, engines: int =
 
 
 def finished(lines: Sequence[Line], parallelism: Parallelism, traits: MemoryTraits) -> tuple[Line, ...]:
-    """With the allocator's unused blocks and what the process holds."""
+    """With libraries' workspaces, the allocator's unused blocks and what the process holds.
+
+    Long-lived tensors fill their blocks; those that come and go in many sizes leave blocks that nothing fits into.
+    """
     tensors = joined(lines)
-    unused = sum(line.bytes for line in tensors) * traits.unused_share
-    return (*tensors, Line("unused blocks", unused, "unused"), *joined(process_lines(parallelism, traits)))
+    unused = sum(line.bytes for line in tensors if line.pool == "working") * traits.unused_share
+    outside = joined(process_lines(parallelism, traits))
+    workspace = Line("workspaces", traits.workspace_bytes)
+    return (*tensors, workspace, Line("unused blocks", unused, "unused"), *outside)
 
 
 def moved_line(architecture: Architecture, execution: Execution) -> Line:
     """Whole tensors gathered to be published: a bucket, or the largest tensor where that is larger."""
     largest = architecture.hidden * architecture.vocabulary * 2.0
-    return Line("bucket of whole weights", max(largest, min(float(MOVED_BYTES), architecture.parameters() * 2.0)))
+    return Line(
+        "bucket of whole weights", max(largest, min(float(MOVED_BYTES), architecture.parameters() * 2.0))
+    )

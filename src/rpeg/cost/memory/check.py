@@ -15,7 +15,9 @@ def check(architecture: Architecture, execution: Execution) -> None:
     """
     p, name = execution.parallelism, architecture.name
     if architecture.heads % p.tp:
-        raise InputError(f"{name} has {architecture.heads} heads, tp = {p.tp} does not divide them; {_near(architecture.heads, p.tp)}")
+        raise InputError(
+            f"{name} has {architecture.heads} heads, tp = {p.tp} does not divide them; {_near(architecture.heads, p.tp)}"
+        )
     if max(architecture.kv_heads, p.tp) % min(architecture.kv_heads, p.tp) and not architecture.latent:
         raise InputError(
             f"{name} has {architecture.kv_heads} kv_heads, tp = {p.tp} neither divides nor multiplies them;"
@@ -29,9 +31,20 @@ def check(architecture: Architecture, execution: Execution) -> None:
             f" {_near(architecture.experts.count, p.ep)}"
         )
 
+    ranks = p.dp * p.cp * p.tp
+    if ranks % p.ep:
+        raise InputError(
+            f"ep = {p.ep} does not divide the {ranks} ranks of dp = {p.dp} × cp = {p.cp} × tp = {p.tp};"
+            f" {_near(ranks, p.ep)}"
+        )
+
 
 def _near(total: int, asked: int) -> str:
     divisors = [n for n in range(1, total + 1) if total % n == 0]
     below = max((n for n in divisors if n < asked), default=1)
     above = min((n for n in divisors if n > asked), default=total)
-    return f"the nearest legal choices are {below} and {above}" if below != above else f"the nearest legal choice is {below}"
+    return (
+        f"the nearest legal choices are {below} and {above}"
+        if below != above
+        else f"the nearest legal choice is {below}"
+    )

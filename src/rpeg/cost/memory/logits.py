@@ -27,9 +27,9 @@ def logit_lines(
         return [Line("values float32", scored * 4 * (2 if gradient else 1))]
     tokens = min(scored, traits.chunk_tokens) if execution.logits == "chunked" else scored
     numbers = tokens * architecture.vocabulary / execution.parallelism.tp
-    dtypes = traits.logit_copies if gradient else traits.score_copies
     names = ("logits", "logits", "log-probabilities", "gradient of logits")
+    dtypes = traits.logit_copies.split()[: len(names) if gradient else len(names) - 1]
     return [
-        Line(f"{name} {dtype}", numbers * BYTES_OF[dtype])
+        Line(f"{name} {dtype}", numbers * BYTES_OF[dtype], "block")
         for name, dtype in zip(names[: len(dtypes)], dtypes, strict=True)
     ]

@@ -12,12 +12,12 @@ from rpeg.cost.memory.microbatch import Microbatch
 from rpeg.cost.memory.stages import Slice, kept_microbatches
 from rpeg.cost.memory.state import (
     Holding,
-    bucket_line,
     gradient_line,
     holding,
     optimizer_lines,
     parameter_line,
     updated_parameters,
+    waiting_lines,
 )
 from rpeg.cost.precision import BYTES_OF
 from rpeg.cost.stack import Stack
@@ -26,15 +26,23 @@ Heads = tuple[str, ...]
 
 
 def train_phases(
-    architecture: Architecture, part: Slice, batch: Microbatch, execution: Execution, stack: Stack, heads: Heads
+    architecture: Architecture,
+    part: Slice,
+    batch: Microbatch,
+    execution: Execution,
+    stack: Stack,
+    heads: Heads,
 ) -> tuple[Breakdown, ...]:
-    """Load, score, update, optimizer, transfer, checkpoint of a pipeline rank of a model that is trained."""
+    """Load, score, update, optimizer, transfer, checkpoint, rest of a pipeline rank of a model that is trained.
+
+    Offloaded optimizer state is never on the device; offload `all` leaves nothing there between the model's runs.
+    """
     held = holding(architecture, part, execution.parallelism, heads)
     weights, gradients = parameter_line(held, execution), gradient_line(held, execution)
     optimizer = optimizer_lines(held, execution)
     between = [weights, *optimizer, *([gradients] if stack.memory.gradients_stay else [])]
-    buckets = [bucket_line(held, execution)] if stack.memory.gradient_buckets else []
-    update = [weights, gradients, *buckets, *optimizer]
+    waiting = waiting_lines(held, execution, stack.memory, batch.count)
+    update = [weights, gradients, *waiting, *optimizer]
     temporaries = updated_parameters(held, execution) * stack.memory.optimizer_bytes
     moved = moved_line(architecture, execution)
     working = _update(architecture, part, batch, execution, stack, held, heads)
@@ -46,6 +54,7 @@ def train_phases(
         ("optimizer", [*update, Line("optimizer temporaries", temporaries)]),
         ("transfer", [*between, moved]),
         ("checkpoint", [*between, moved]),
+        ("rest", between if execution.offload != "all" else []),
     ]
     return tuple(
         Breakdown(name, finished(lines, execution.parallelism, stack.memory)) for name, lines in phases
@@ -53,16 +62,24 @@ def train_phases(
 
 
 def infer_phases(
-    architecture: Architecture, part: Slice, batch: Microbatch, execution: Execution, stack: Stack, heads: Heads
+    architecture: Architecture,
+    part: Slice,
+    batch: Microbatch,
+    execution: Execution,
+    stack: Stack,
+    heads: Heads,
 ) -> tuple[Breakdown, ...]:
-    """Load and score of a pipeline rank of a model that is not trained."""
+    """Load, score and rest of a pipeline rank of a model that is not trained."""
     held = holding(architecture, part, execution.parallelism, heads)
     weights = parameter_line(held, execution)
     scoring = _forward(architecture, part, batch, execution, stack, held, heads)
-    load = [weights, *gathered_lines(held, execution, backward=False)]
-    return (
-        Breakdown("load", finished(load, execution.parallelism, stack.memory)),
-        Breakdown("score", finished([weights, *scoring], execution.parallelism, stack.memory)),
+    phases: list[tuple[Phase, list[Line]]] = [
+        ("load", [weights, *gathered_lines(held, execution, backward=False)]),
+        ("score", [weights, *scoring]),
+        ("rest", [weights] if execution.offload != "all" else []),
+    ]
+    return tuple(
+        Breakdown(name, finished(lines, execution.parallelism, stack.memory)) for name, lines in phases
     )
 
 
@@ -76,7 +93,9 @@ def _update(
     heads: Heads,
 ) -> list[Line]:
     """What a forward and backward pass add: kept activations, and the fuller of the loss and a layer's backward."""
-    kept, inside, passing = activation_bytes(architecture, part, execution, stack, batch.tokens, batch.longest)
+    kept, inside, passing = activation_bytes(
+        architecture, part, execution, stack, batch.tokens, batch.longest
+    )
     flying = kept_microbatches(execution.parallelism, part.rank, batch.count)
     stream = batch.tokens * architecture.hidden * BYTES_OF[execution.precision.activations]
     layer = [
@@ -93,7 +112,7 @@ def _update(
         ]
     p = execution.parallelism
     sent = stream * flying / (p.tp if p.sequence_parallel else 1) * (not part.head)
-    return [Line("activations", flying * kept), Line("outputs sent on", sent), *max(layer, loss, key=_total)]
+    return [Line("activations", flying * kept), Line("outputs sent on", sent), *_fuller(layer, loss, stack)]
 
 
 def _forward(
@@ -116,8 +135,14 @@ def _forward(
         Line("input of the head", 2 * stream),
         *gathered_head(held, execution, backward=False),
     ]
-    return max(layer, loss, key=_total)
+    return _fuller(layer, loss, stack)
 
 
-def _total(lines: list[Line]) -> float:
-    return sum(line.bytes for line in lines)
+def _fuller(one: list[Line], other: list[Line], stack: Stack) -> list[Line]:
+    """The lines that take more, with the unused blocks that come with them."""
+
+    def total(lines: list[Line]) -> float:
+        share = stack.memory.unused_share
+        return sum(line.bytes * (1 + share * (line.pool == "working")) for line in lines)
+
+    return max(one, other, key=total)

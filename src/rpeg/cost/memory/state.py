@@ -11,6 +11,7 @@ from rpeg.cost.execution import Execution
 from rpeg.cost.memory.breakdown import Line
 from rpeg.cost.memory.stages import Slice
 from rpeg.cost.precision import BYTES_OF, Precision
+from rpeg.cost.traits import MemoryTraits
 from rpeg.plan import Parallelism
 
 
@@ -95,26 +96,46 @@ def parameter_line(held: Holding, execution: Execution) -> Line:
     precision, (dense, routed) = execution.precision, shards(execution.parallelism, 3)
     cut, whole, experts = weight_bytes(precision)
     size = (held.cut * cut + held.whole * whole) / dense + held.experts * experts / routed
-    return Line(f"parameters {precision.weights}", size + adapter_parameters(held, execution) * 4)
+    return Line(f"parameters {precision.weights}", size + adapter_parameters(held, execution) * 4, "state")
 
 
 def gradient_line(held: Holding, execution: Execution) -> Line:
     """Gradients as they accumulate; sharded under ZeRO-2 and 3."""
     size = BYTES_OF[execution.precision.gradients]
     if execution.lora_rank is not None:
-        return Line("gradients of adapters", adapter_parameters(held, execution) * size)
+        return Line("gradients of adapters", adapter_parameters(held, execution) * size, "state")
     dense, routed = shards(execution.parallelism, 2)
-    return Line(
-        f"gradients {execution.precision.gradients}", (held.dense / dense + held.experts / routed) * size
-    )
+    total = (held.dense / dense + held.experts / routed) * size
+    return Line(f"gradients {execution.precision.gradients}", total, "state")
 
 
-def bucket_line(held: Holding, execution: Execution) -> Line:
-    """Gradients whole in the weights' dtype, waiting for their reduction, where they accumulate in another one."""
+def waiting_lines(held: Holding, execution: Execution, traits: MemoryTraits, microbatches: int) -> list[Line]:
+    """Weights and gradients that are whole although they are sharded, or held twice, until an update's reduction.
+
+    ZeRO-3 under pipeline parallelism keeps weights gathered and reduces gradients once an update, or every micro-batch
+    would move them (torchtitan does not reshard after the forward pass when it pipelines).
+    """
     p, precision = execution.parallelism, execution.precision
-    apart = precision.gradients != precision.weights and execution.lora_rank is None
-    waiting = p.zero < 2 and p.dp * p.cp > 1 and apart
-    return Line("gradient buckets", held.parameters * BYTES_OF[precision.weights] * waiting)
+    frozen = execution.lora_rank is not None
+    if p.zero == 3 and sharded(p):
+        lines = [Line("weights kept gathered", held.parameters * 2.0 * (p.pp > 1), "state")]
+        if (p.pp > 1 and not frozen) or (traits.accumulates_whole and microbatches > 1):
+            dtype = precision.compute if traits.accumulates_whole else precision.reduced
+            lines.append(Line(f"whole gradients {dtype}", held.parameters * BYTES_OF[dtype], "state"))
+        return lines
+    if p.zero == 3 or frozen or p.dp * p.cp == 1:
+        return []
+    twice = traits.gradient_buckets and precision.gradients != precision.weights and p.zero < 2
+    buckets = min(traits.bucket_bytes, held.parameters * BYTES_OF[precision.gradients])
+    return [
+        Line("gradients awaiting reduction", held.parameters * BYTES_OF[precision.weights] * twice, "state"),
+        Line("reduction buckets", buckets, "state"),
+    ]
+
+
+def sharded(parallelism: Parallelism) -> bool:
+    """Whether ZeRO has more than one rank to shard over."""
+    return parallelism.shards * parallelism.cp > 1
 
 
 def optimizer_lines(held: Holding, execution: Execution, *, stepped: bool = True) -> list[Line]:
@@ -122,13 +143,13 @@ def optimizer_lines(held: Holding, execution: Execution, *, stepped: bool = True
     precision = execution.precision
     if execution.lora_rank is not None:
         size = 2 * BYTES_OF[precision.moments] * stepped
-        return [Line("moments of adapters", adapter_parameters(held, execution) * size)]
+        return [Line("moments of adapters", adapter_parameters(held, execution) * size, "state")]
     if execution.offload != "none":
         return []
     mine = updated_parameters(held, execution)
     return [
-        Line("master weights float32", mine * 4 * precision.master),
-        Line(f"moments {precision.moments}", mine * 2 * BYTES_OF[precision.moments] * stepped),
+        Line("master weights float32", mine * 4 * precision.master, "state"),
+        Line(f"moments {precision.moments}", mine * 2 * BYTES_OF[precision.moments] * stepped, "state"),
     ]
 
 

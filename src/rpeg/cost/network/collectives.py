@@ -9,18 +9,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rpeg.cost.machine import Machine
-from rpeg.cost.network.measured import measured_seconds
+from rpeg.cost.network.measured import measured
 from rpeg.cost.network.routes import Collective, Leg, legs
 from rpeg.cost.tree import Cost
 
-# NCCL's protocols, as shares of the Simple protocol's time a step and of its bandwidth: LL (a flag beside each 4 bytes),
-# LL128 (8 bytes of flags in each 128) and Simple. Steps over NVLink take 0.6, 1.9 and 3.4 µs, over the network 2.7, 4
-# and 14 µs (ring); a ring's bandwidth is 0.5, 0.92 and 1 (NVIDIA/nccl v2.28, src/graph/tuning.cc: hwLatencies,
-# ncclTopoTuneModel).
-_PROTOCOLS = ((0.18, 0.5), (0.42, 0.92), (1.0, 1.0))
-
-# Trees reach 0.92 of a ring's bandwidth (same place), and need steps that grow with the logarithm.
+# What NCCL's protocols LL (a flag beside each 4 bytes), LL128 (8 bytes of flags in each 128) and Simple take, as shares
+# of a link's latency, which is LL128's in a ring: NVLink 0.6, 1.9, 3.4 µs a step in a ring, 0.6, 1.25, 4 in a tree; the
+# network 2.7, 4, 14 and 5, 8.5, 14. Start-up takes 6.6, 14 and 8.4 µs, of which the first is `base_seconds`. Bandwidth
+# is 0.5 of Simple's (LL; between nodes 45 of the 400 GB/s of a node), 0.92 and 1, of a tree 0.92 of a ring's.
+# (NVIDIA/nccl v2.28, src/graph/tuning.cc: baseLatencies, hwLatencies, llMaxBws, ncclTopoTuneModel.)
+_BASE = (1.0, 2.1, 1.27)
+_RING = {True: (0.32, 1.0, 1.8), False: (0.68, 1.0, 3.5)}
+_TREE = {True: (0.32, 0.66, 2.1), False: (1.25, 2.1, 3.5)}
+_BANDWIDTH = {True: (0.5, 0.92, 1.0), False: (0.11, 0.92, 1.0)}
 _TREE_BANDWIDTH = 0.92
+_PROTOCOLS = (0, 1, 2)
 
 
 def collective_seconds(
@@ -106,31 +109,48 @@ def _rate(leg: Leg, machine: Machine) -> float:
 def _seconds(
     kind: Collective, route: tuple[Leg, ...], size_bytes: float, ranks: int, machine: Machine, sharing: float
 ) -> float:
+    """Of a measured first level and modelled ones beyond it: latencies add up, bytes move at the same time."""
     first = route[0]
-    inside = None
-    if first.inner:
-        share = first.members / ranks if kind == "all_to_all" else 1.0
-        bandwidth = first.link.bandwidth_bytes_per_second / sharing
-        inside = measured_seconds(
-            kind, size_bytes * share, first.members, machine.kind, bandwidth, machine.stack.name
-        )
+    if not first.inner:
+        return _modelled(route, size_bytes, machine, sharing)
+    share = first.members / ranks if kind == "all_to_all" else 1.0
+    bandwidth = first.link.bandwidth_bytes_per_second / sharing
+    library = machine.stack.name if len(route) == 1 else ""
+    inside = measured(kind, size_bytes * share, first.members, machine.kind, bandwidth, library)
     if inside is None:
         return _modelled(route, size_bytes, machine, sharing)
+    start, moving = inside
     if len(route) == 1:
-        return inside
-    return max(inside, _modelled(route[1:], size_bytes, machine, sharing))
+        return start + moving
+    return _modelled(route[1:], size_bytes, machine, sharing, start, moving)
 
 
-def _modelled(route: tuple[Leg, ...], size_bytes: float, machine: Machine, sharing: float) -> float:
-    """The best of NCCL's protocols and algorithms."""
-    ring = tree = moving = 0.0
-    for leg in route:
-        latency = leg.link.latency_seconds
-        ring += leg.ring_steps * latency
-        tree += (leg.ring_steps if leg.inner else leg.tree_steps) * latency
-        moving = max(moving, leg.share / _rate(leg, machine))
-    moving *= size_bytes * sharing
-    best = min(ring * step + moving / rate for step, rate in _PROTOCOLS)
-    if tree < ring:
-        best = min(best, *(tree * step + moving / (rate * _TREE_BANDWIDTH) for step, rate in _PROTOCOLS))
-    return machine.stack.network.base_seconds + best
+def _modelled(
+    route: tuple[Leg, ...],
+    size_bytes: float,
+    machine: Machine,
+    sharing: float,
+    start: float | None = None,
+    beside: float = 0.0,
+) -> float:
+    """The best of NCCL's protocols and algorithms. start: seconds before; beside: seconds of bytes on faster links."""
+    outer = not all(leg.inner for leg in route)
+    moving = max(leg.share / _rate(leg, machine) for leg in route) * size_bytes * sharing
+    base = machine.stack.network.base_seconds
+    best = float("inf")
+    for protocol in _PROTOCOLS:
+        begun = base * _BASE[protocol] if start is None else start
+        passed = moving / _BANDWIDTH[not outer][protocol]
+        ring = sum(leg.ring_steps * leg.link.latency_seconds * _RING[leg.inner][protocol] for leg in route)
+        tree = sum(
+            (leg.ring_steps if leg.inner else leg.tree_steps)
+            * leg.link.latency_seconds
+            * _TREE[leg.inner][protocol]
+            for leg in route
+        )
+        best = min(
+            best,
+            begun + ring + max(beside, passed),
+            begun + tree + max(beside, passed / _TREE_BANDWIDTH) if outer else best,
+        )
+    return best

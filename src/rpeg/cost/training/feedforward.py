@@ -6,7 +6,7 @@ from rpeg.architecture.model import Layer
 from rpeg.cost.training.mixers import residual
 from rpeg.cost.kernels import Timed
 from rpeg.cost.network import exchange_seconds
-from rpeg.cost.training.parts import Part, Setting, add, bound_of, linear, passes
+from rpeg.cost.training.parts import Part, Setting, bound_of, linear, passes, sustained, times
 
 
 def feed_forward_parts(setting: Setting, layer: Layer) -> list[Part]:
@@ -100,8 +100,17 @@ def _experts(setting: Setting, rows: float, width: int) -> list[Part]:
 
 
 def _grouped(setting: Setting, name: str, rows: float, groups: int, n: int, k: int) -> Part:
+    """A product for each expert that the rank holds, at the shape that one expert has.
+
+    Training stacks run them as grouped or concurrent library products (TransformerEngine's GroupedLinear), which
+    take somewhat longer than as many single ones; tables of grouped kernels are of inference engines.
+    """
     kernels, dtype = setting.kernels, setting.execution.precision.expert_compute
-    forward = kernels.grouped_gemm(rows, groups, n, k, dtype)
-    back = kernels.grouped_gemm(rows, groups, k, n, dtype)
-    backward = back if setting.execution.lora_rank is not None else add(back, forward)
+    m, many = max(1.0, rows / groups), groups * setting.traits.grouped_products
+    forward = times(kernels.gemm(m, n, k, dtype), many)
+    if setting.execution.lora_rank is None:
+        backward = times(kernels.gemm_backward(m, n, k, dtype, setting.accumulate), many)
+    else:
+        backward = times(kernels.gemm(m, k, n, dtype), many)
+    forward, backward = sustained(setting, forward, dtype), sustained(setting, backward, dtype)
     return Part(name, forward, backward, bound_of(setting, forward, dtype))

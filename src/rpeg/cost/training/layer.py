@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -151,8 +152,11 @@ def _host_seconds(setting: Setting, layer: Layer) -> float:
     seconds = traits.host_seconds_per_expert_layer if experts else traits.host_seconds_per_layer
     if layout.tp == 1:
         return seconds
-    crossing = setting.machine.fabric.devices_per_node < layout.devices and layout.pp > 1
-    stall = traits.pipelined_host_seconds_per_rank * layout.tp if crossing else 0.0
+    node, stall = setting.machine.fabric.devices_per_node, 0.0
+    if layout.pp > 1 and layout.devices > node:
+        stall = traits.pipelined_host_seconds_per_rank * layout.tp * math.sqrt(max(1.0, layout.tp / node))
+    elif layout.tp > node:
+        stall = traits.crossing_host_seconds_per_rank * layout.tp
     return seconds + (4 if layout.sequence_parallel else 2) * (traits.host_seconds_per_collective + stall)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from rpeg.architecture.model import Layer
+from dataclasses import replace
+
+from rpeg.architecture.model import Latent, Layer
 from rpeg.cost.training.parts import Part, Setting, bound_of, exchange, linear, passes, times
 
 # FlashAttention's backward repeats the scores and has five products where the forward has two (arXiv:2205.14135, B.2).
@@ -79,39 +81,46 @@ def _latent(setting: Setting) -> list[Part]:
         linear(setting, "kv down", setting.split, shape.kv_rank + shape.rope_head_dim, a.hidden),
         linear(setting, "kv up", m, heads * (shape.nope_head_dim + shape.value_head_dim), shape.kv_rank),
         passes(setting, "rotary", m * heads * wide, 4.0, 4.0),
-        *_scores(setting, heads, heads, (wide + shape.value_head_dim) / 2, setting.reach),
+        *_latent_scores(setting, heads, shape),
         linear(setting, "attention out", m, a.hidden, heads * shape.value_head_dim),
     ]
 
 
-def _scores(setting: Setting, heads: int, kv_heads: int, head_dim: float, reach: float) -> list[Part]:
-    """Attention proper: fused kernels read and write only q, k, v and the result.
+def _scores(setting: Setting, heads: int, kv_heads: int, head_dim: int, reach: float) -> list[Part]:
+    """Attention proper: fused kernels read and write only q, k, v and the result."""
+    shape = (setting.tokens * reach, setting.tokens, heads, kv_heads, head_dim, setting.wide)
+    forward = setting.kernels.attention(*shape)
+    backward = setting.kernels.attention_backward(*shape)
+    part = Part("attention", forward, backward, bound_of(setting, forward, setting.wide), 1.0)
+    return [part, *_ring(setting, part, 2 * kv_heads * head_dim, heads * head_dim)]
 
-    Context-parallel ranks exchange keys and values behind it, as a ring does; what is longer than it shows.
+
+def _latent_scores(setting: Setting, heads: int, shape: Latent) -> list[Part]:
+    nope, rope, value = shape.nope_head_dim, shape.rope_head_dim, shape.value_head_dim
+    m = setting.tokens
+    forward = setting.kernels.latent_attention(m * setting.reach, m, heads, nope, rope, value, setting.wide)
+    backward = times(forward, BACKWARD_OF_ATTENTION / setting.machine.stack.kernels.attention_backward)
+    part = Part("attention", forward, backward, bound_of(setting, forward, setting.wide), 1.0)
+    return [part, *_ring(setting, part, heads * (nope + rope + value), heads * value)]
+
+
+def _ring(setting: Setting, part: Part, width: int, out_width: int) -> list[Part]:
+    """Context-parallel ranks exchange keys and values behind attention, as a ring does; what is longer shows.
+
+    Results of each step are merged with those before it: read and write in 32 bits, read in 16 (five activations),
+    backward as many for the gradients. width: of keys and values of a token on a rank; out_width: of the result.
     """
-    dtype = setting.wide
-    forward = setting.kernels.attention(
-        setting.tokens * reach,
-        setting.tokens,
-        heads,
-        kv_heads,
-        head_dim,
-        dtype,  # type: ignore[arg-type]
-    )
-    backward = times(forward, BACKWARD_OF_ATTENTION)
-    parts = [Part("attention", forward, backward, bound_of(setting, forward, dtype), 1.0)]
     layout = setting.execution.parallelism
-    if layout.cp > 1:
-        size = setting.whole * 2 * kv_heads * head_dim * setting.activation_bytes
-        ring = exchange(setting, "context parallel", "all_gather", size, layout.cp, layout.tp, 1, 0.0)
-        parts.append(behind(ring, parts[0]))
-    return parts
+    if layout.cp == 1:
+        return []
+    size = setting.whole * width * setting.activation_bytes
+    ring = exchange(setting, "context parallel", "all_gather", size, layout.cp, layout.tp, 1, 0.0)
+    merged = setting.tokens * out_width * (layout.cp - 1)
+    return [behind(ring, part), passes(setting, "context merge", merged, 5.0, 5.0)]
 
 
 def behind(part: Part, work: Part) -> Part:
     """A collective that runs beside `work`: only what is longer shows."""
-    from dataclasses import replace
-
     shown = max(0.0, part.forward.seconds - work.forward.seconds)
     shown_back = max(0.0, 2.0 * part.backward.seconds - work.backward.seconds)
     return replace(
@@ -144,6 +153,6 @@ def _scan(setting: Setting, flops: float, moved: float) -> Part:
     """A chunked scan: small products of a chunk's width, or the traffic of its inputs and results."""
     kind = setting.machine.kind
     memory = setting.kernels.memory(moved)
-    seconds = max(memory.seconds, flops / (0.3 * kind.peak(setting.wide)))
+    seconds = max(memory.seconds, flops / (setting.traits.scan_efficiency * kind.peak(setting.wide)))
     forward = type(memory)(seconds, flops, moved)
     return Part("scan", forward, times(forward, 2.5), "memory")

@@ -59,6 +59,12 @@ class Setting:
         return _WIDE.get(compute, compute)
 
     @property
+    def accumulate(self) -> str:
+        """The dtype of the weight gradients that products add to; where a pass of its own adds, of activations."""
+        precision = self.execution.precision
+        return precision.gradients if self.traits.fused_accumulation else precision.activations
+
+    @property
     def activation_bytes(self) -> float:
         """Of one number of an activation."""
         return BYTES_OF[self.execution.precision.activations]
@@ -102,15 +108,24 @@ def linear(
     """
     kernels = setting.kernels
     dtype = dtype or setting.execution.precision.compute
-    forward = kernels.gemm(m, n, k, dtype)
-    by_input = kernels.gemm(m, k, n, dtype)
-    rank = setting.execution.lora_rank
+    forward, rank = kernels.gemm(m, n, k, dtype), setting.execution.lora_rank
     if rank is None:
-        backward = add(by_input, kernels.gemm(n, k, m, dtype))
+        backward = kernels.gemm_backward(m, n, k, dtype, setting.accumulate)
     else:
         narrow = add(kernels.gemm(m, rank, k, setting.wide), kernels.gemm(m, n, rank, setting.wide))
-        forward, backward = add(forward, narrow), add(by_input, times(narrow, 2.0))
+        forward, backward = add(forward, narrow), add(kernels.gemm(m, k, n, dtype), times(narrow, 2.0))
+    forward, backward = sustained(setting, forward, dtype), sustained(setting, backward, dtype)
     return Part(name, forward, backward, bound_of(setting, forward, dtype), selective)
+
+
+def sustained(setting: Setting, timed: Timed, dtype: str) -> Timed:
+    """A product in the middle of a long run: tables hold short bursts, before the power limit lowers the clock.
+
+    Products of fewer bits draw less: half of the excess.
+    """
+    size, excess = BYTES_OF[dtype], setting.traits.sustained_products - 1.0
+    slower = 1.0 + excess * (1.0 if size == 2.0 else 0.5 if size < 2.0 else 0.0)
+    return Timed(timed.seconds * slower, timed.flops, timed.bytes, timed.measured)
 
 
 def passes(setting: Setting, name: str, elements: float, forward: float, backward: float) -> Part:

@@ -24,11 +24,17 @@ class Loads:
 
 
 def loads_of(
-    architecture: Architecture, execution: Execution, kinds: Sequence[float], embedding: float, head: float
+    architecture: Architecture,
+    execution: Execution,
+    kinds: Sequence[float],
+    embedding: float,
+    head: float,
+    *,
+    balanced: bool = False,
 ) -> Loads:
     """The loads of stages. kinds: seconds of one layer of each of the architecture's groups, one micro-batch.
 
-    Layers that the stages divide are spread evenly. Else whole layers are laid out so that the slowest stage, with the
+    Layers that the stages divide are spread evenly, unless stages are balanced by their time. Else whole layers are laid out so that the slowest stage, with the
     embedding on the first and the head on the last, is as fast as can be.
     """
     stages, layers = execution.parallelism.pp, architecture.layers
@@ -36,20 +42,24 @@ def loads_of(
     mean = total / layers
     if stages == 1:
         return Loads(float(layers), 1.0, 1.0, 0.0)
-    if layers % (stages * execution.parallelism.vpp) == 0:
+    if layers % (stages * execution.parallelism.vpp) == 0 and not balanced:
         counts = [(layers / stages, layers / stages, layers / stages)]
     else:
-        counts = _layouts(layers, stages)
+        counts = _layouts(layers, stages, head / mean if mean else 0.0)
     loads = [_slowest(mean, embedding, head, *count, stages) for count in counts]
     seconds, slowest = min(loads, key=lambda load: load[0])
     return replace(slowest, fill=total + embedding + head - seconds)
 
 
-def _layouts(layers: int, stages: int) -> list[tuple[float, float, float]]:
-    """(first, between, last) layers of stages, where up to all of an end's layers move to the others."""
+def _layouts(layers: int, stages: int, head: float) -> list[tuple[float, float, float]]:
+    """(first, between, last) layers of stages, where some of the ends' layers move to the others.
+
+    head: what it takes, in layers. Near the best, the last stage has so many fewer than the others, or one more or less.
+    """
     most, between = -(-layers // stages), max(1, stages - 2)
+    fewer = int(head * (stages - 1) / stages)
     out: list[tuple[float, float, float]] = []
-    for last in range(most, -1, -1):
+    for last in {min(max(most - fewer + step, 0), most) for step in (-2, -1, 0, 1)}:
         if stages == 2:
             out.append((layers - last, 0, last))
             continue

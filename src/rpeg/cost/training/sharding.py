@@ -30,9 +30,19 @@ def shard_ranks(layout: Parallelism) -> int:
     return layout.shards * layout.cp
 
 
+def streams(layout: Parallelism) -> bool:
+    """Whether gradients are scattered (and with ZeRO 3 weights gathered) layer by layer in every micro-batch.
+
+    Pipelines keep weights gathered and gradients whole until the last micro-batch (torchtitan: reshard_after_forward
+    is off under pipeline parallelism; Megatron-LM allows ZeRO 2 without pipelines only).
+    """
+    return layout.zero >= 2 and layout.pp == 1
+
+
 def gather_seconds(setting: Setting, weights: Mapping[str, int]) -> float:
     """An all-gather of these weights where parameters are sharded."""
-    if setting.execution.parallelism.zero < 3:
+    layout = setting.execution.parallelism
+    if layout.zero < 3 or not streams(layout):
         return 0.0
     size = BYTES_OF[setting.execution.precision.activations]
     return _moved(setting, weights, size, "all_gather")
@@ -40,7 +50,7 @@ def gather_seconds(setting: Setting, weights: Mapping[str, int]) -> float:
 
 def scatter_seconds(setting: Setting, weights: Mapping[str, int]) -> float:
     """A reduce-scatter of the gradients of these weights where gradients are sharded as soon as they are there."""
-    if setting.execution.parallelism.zero < 2 or setting.execution.lora_rank is not None:
+    if not streams(setting.execution.parallelism) or setting.execution.lora_rank is not None:
         return 0.0
     return _moved(setting, weights, BYTES_OF[setting.execution.precision.reduced], "reduce_scatter")
 
@@ -65,19 +75,18 @@ def _collective(setting: Setting, kind: str, size: float, ranks: int, stride: in
 
 
 def accumulation_seconds(setting: Setting, weights: Mapping[str, int]) -> float:
-    """Adding a micro-batch's weight gradients to those before it; sharded gradients are few.
+    """Adding a micro-batch's weight gradients to those before it in a pass that reads both and writes one.
 
-    A product that adds in place reads the sum beside writing it; else a pass reads both and writes one.
+    None where the products add, where there is little to add (sharded gradients, adapters).
     """
     execution = setting.execution
-    if execution.parallelism.zero >= 2 or execution.lora_rank is not None:
+    none = setting.traits.fused_accumulation or execution.lora_rank is not None
+    if none or streams(execution.parallelism):
         return 0.0
     dense, experts = held(weights, execution.parallelism)
     gradient = BYTES_OF[execution.precision.gradients]
     fresh = BYTES_OF[execution.precision.activations]
-    fused = setting.traits.fused_accumulation
-    traffic = 2.0 * gradient - fresh if fused else 2.0 * gradient + fresh
-    return float(setting.kernels.memory((dense + experts) * traffic).seconds)
+    return float(setting.kernels.memory((dense + experts) * (2.0 * gradient + fresh)).seconds)
 
 
 @lru_cache(maxsize=1024)

@@ -39,7 +39,7 @@ def train_stage(
     work = microbatches(sequences, execution, updates)
     model = _model(architecture, execution, machine, work, heads, accumulates=True)
     times = [passes.training_seconds for passes in model.kinds]
-    loads = loads_of(architecture, execution, times, *(end.training_seconds for end in model.ends))
+    loads = _loads(model, times, [end.training_seconds for end in model.ends])
     steady = _steady(model, loads, work, training=True)
     forward = _stage_seconds(model, loads, "forward")
     update = update_costs(
@@ -49,7 +49,7 @@ def train_stage(
     if machine.stack.training.host_seconds_per_update:
         children.append(Cost("host", machine.stack.training.host_seconds_per_update, bound="host"))
     one = sequence("update", children)
-    return sequence("train", [replace(one.scaled(updates), count=updates)])
+    return sequence("train", [one if updates == 1 else replace(_scaled(one, updates, updates), count=updates)])
 
 
 @lru_cache(maxsize=8192)
@@ -68,7 +68,7 @@ def infer_stage(
         architecture, replace(execution, recompute="none"), machine, work, heads, accumulates=False
     )
     times = [passes.forward.seconds for passes in model.kinds]
-    loads = loads_of(architecture, execution, times, *(end.forward.seconds for end in model.ends))
+    loads = _loads(model, times, [end.forward.seconds for end in model.ends])
     steady = _steady(model, loads, work, training=False)
     return sequence("inference", [steady, *_pipeline(model, loads, work, ways=1)])
 
@@ -106,6 +106,11 @@ def _model(
     )
     ends = end_passes(architecture, execution, machine, work.tokens / cp, work.scored / cp, heads)
     return _Model(architecture, execution, machine, kinds, ends)
+
+
+def _loads(model: _Model, kinds: list[float], ends: list[float]) -> Loads:
+    balanced = model.machine.stack.training.balanced_stages
+    return loads_of(model.architecture, model.execution, kinds, *ends, balanced=balanced)
 
 
 def _steady(model: _Model, loads: Loads, work: MicroBatches, *, training: bool) -> Cost:

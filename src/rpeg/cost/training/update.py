@@ -8,7 +8,7 @@ from rpeg.cost.kernels import kernels_of
 from rpeg.cost.machine import Machine
 from rpeg.cost.network import Collective, collective_seconds
 from rpeg.cost.precision import BYTES_OF
-from rpeg.cost.training.sharding import groups, shard_ranks, stage_weights
+from rpeg.cost.training.sharding import groups, shard_ranks, stage_weights, streams
 from rpeg.cost.tree import Cost
 
 
@@ -25,7 +25,8 @@ def update_costs(
     forward_seconds, backward_seconds: of one micro-batch on the stage, behind which communication may hide.
     """
     dense, experts = stage_weights(architecture, execution, layers)
-    overlap = machine.stack.training.reduction_overlap
+    traits = machine.stack.training
+    overlap = traits.reduction_overlap if execution.parallelism.zero else traits.replica_overlap
     reduce, gather, moved = _communication(execution, machine, dense, experts)
     costs = [
         Cost("gradient reduction", _shown(reduce, overlap, backward_seconds), bytes=moved, bound="network"),
@@ -43,7 +44,8 @@ def _shown(seconds: float, overlap: float, window: float) -> float:
 def _communication(
     execution: Execution, machine: Machine, dense: float, experts: float
 ) -> tuple[float, float, float]:
-    """Seconds of the reduction and of the gathering after it, and bytes reduced; ZeRO 2 and 3 scatter as they go."""
+    """Seconds of the reduction and of the gathering after it, and bytes reduced;
+    ZeRO 2 and 3 scatter as they go, unless pipelines make them wait."""
     layout, precision = execution.parallelism, execution.precision
     reduce = gather = 0.0
     size, weight = BYTES_OF[precision.reduced], BYTES_OF[precision.weights]
@@ -53,14 +55,14 @@ def _communication(
         if ranks < 2 or not number:
             continue
         within = min(ranks, shards) if layout.zero else ranks
-        if layout.zero < 2 or execution.lora_rank is not None:
+        if not streams(layout) or execution.lora_rank is not None:
             reduce += collective_seconds(kind, number * size, within, machine, stride=stride)
             if within < ranks:  # hybrid: shards are reduced over their replicas
                 beyond = collective_seconds(
                     "all_reduce", number * size / within, ranks // within, machine, stride=stride * within
                 )
                 reduce += beyond
-        if layout.zero in (1, 2):
+        if layout.zero in (1, 2) or (layout.zero == 3 and not streams(layout)):
             gather += collective_seconds("all_gather", number * weight, within, machine, stride=stride)
     return reduce, gather, (dense + experts) * size
 

@@ -1,0 +1,98 @@
+"""What each item of a stage takes of a step's samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from rpeg.ir import Graph, Kind, Stage, Unit
+from rpeg.plan.assignment import Assignment
+from rpeg.plan.members import Members, Minibatches, Prompts, prompts_of_part
+from rpeg.plan.parts import BasePart, merge
+from rpeg.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One item's: see `Task` for `covers`, `share` and `members`."""
+
+    part: int
+    replica: int
+    covers: tuple[int, ...]
+    share: tuple[int, int] = (0, 1)
+    members: Members | None = None
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Cuts the stages' batches into items. parts: the base parts of all generators."""
+
+    graph: Graph
+    by_stage: Mapping[str, Assignment]
+    workload: Workload
+    parts: tuple[BasePart, ...]
+
+    def of(self, stage: Stage) -> Iterator[Share]:
+        """The items of a stage: parts in order, replicas within them."""
+        edges = self.graph.data_into(stage.name)
+        chunk = edges[0].chunk if edges else None
+        if stage.kind is Kind.GENERATE:
+            yield from self._of_generator(stage)
+        elif chunk is None:
+            yield from self._of_batch(stage, tuple(range(len(self.parts))) if edges else ())
+        elif chunk.unit is Unit.MINIBATCH:
+            yield from self._of_minibatches(chunk.count)
+        else:
+            replicas = self.replicas(stage)
+            for i, covered in enumerate(merge(self.graph, self.parts, chunk.count)):
+                yield Share(i, i % replicas, covered)
+
+    def held(self, covers: tuple[int, ...], members: Members | None) -> Prompts | None:
+        """The prompts of which an item can hold samples; None where that may be any."""
+        if isinstance(members, Prompts):
+            return members
+        if len(covers) == len(self.parts):
+            return None
+        items = dict.fromkeys((p.stage, p.replica, p.item) for p in (self.parts[number] for number in covers))
+        return Prompts(tuple(self._prompts(self.graph.stage(name), r, item) for name, r, item in items))
+
+    def replicas(self, stage: Stage) -> int:
+        return self.by_stage[stage.name].replicas(stage.kind)
+
+    def _of_generator(self, stage: Stage) -> Iterator[Share]:
+        replicas = self.replicas(stage)
+        own: dict[tuple[int, int], list[int]] = {}
+        for number, part in enumerate(self.parts):
+            if part.stage == stage.name:
+                own.setdefault((part.item, part.replica), []).append(number)
+        for item in range(stage.parts):
+            for r in range(replicas):
+                members = Prompts((self._prompts(stage, r, item),)) if stage.parts > 1 else None
+                yield Share(item, r, tuple(own.get((item, r), ())), (r, replicas), members)
+
+    def _of_batch(self, stage: Stage, everything: tuple[int, ...]) -> Iterator[Share]:
+        """The whole, or the parts of a split stage: host work in one item, else every replica takes a share."""
+        replicas = self.replicas(stage)
+        count = 1 if stage.kind is Kind.HOST else replicas
+        for part in range(stage.parts):
+            members = self._split(part, stage.parts) if stage.parts > 1 else None
+            for r in range(count):
+                on = part % replicas if stage.kind is Kind.HOST else r
+                yield Share(part, on, everything, (r, count), members)
+
+    def _of_minibatches(self, count: int) -> Iterator[Share]:
+        everything, last = tuple(range(len(self.parts))), self.workload.minibatches
+        for i, first in enumerate(range(0, last, count)):
+            yield Share(i, 0, everything, members=Minibatches(first, min(first + count, last)))
+
+    def _split(self, part: int, parts: int) -> Prompts:
+        """A part's prompts: of each replica of the generator those that it would do in that part, so that parts meet."""
+        generators = [s for s in self.graph.stages if s.kind is Kind.GENERATE and self.graph.out_of(s.name)]
+        replicas = self.replicas(generators[0]) if generators else 1
+        ranges = (prompts_of_part(self.workload.prompts, r, replicas, part, parts) for r in range(replicas))
+        return Prompts(tuple((r.start, r.stop) for r in ranges if len(r)))
+
+    def _prompts(self, generator: Stage, replica: int, item: int) -> tuple[int, int]:
+        replicas = self.replicas(generator)
+        own = prompts_of_part(self.workload.prompts, replica, replicas, item, generator.parts)
+        return own.start, own.stop
