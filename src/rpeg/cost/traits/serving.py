@@ -23,11 +23,11 @@ class ServingTraits:
     reserve_bytes: of it that activations, graphs and buffers take.
     """
 
-    step_seconds: float = 0.0
-    row_seconds: float = 0.0
-    gap_seconds: float = 0.0
+    step_seconds: float = 1e-3
+    row_seconds: float = 3e-5
+    gap_seconds: float = 3e-4
     gap_row_seconds: float = 0.0
-    launch_seconds: float = 0.0
+    launch_seconds: float = 3.5e-4
     graphs: bool = True
     prompt_budget: int = 8192
     mixed: bool = True
