@@ -22,6 +22,9 @@ from rpeg.validation.serving_labels import degrees, schedules_ahead
 
 Record = Mapping[str, Any]
 
+# Families whose published 8-bit checkpoints have a scale for each block of weights (Qwen/Qwen3-32B-FP8, and all with
+# experts); others have one a tensor (nvidia/Llama-3.1-70B-Instruct-FP8).
+_BLOCK_SCALED = ("qwen3",)
 _BLOCK = {"float8": "float8-block"}
 
 # Engines that take the longest sequence from the model's config; others run whatever length they are built for.
@@ -164,7 +167,7 @@ def _precision(record: Record, architecture: Architecture, kind: DeviceKind) -> 
         weights = "bfloat16"
     peaks = {name for name, _ in kind.peak_flops}
     compute = weights if weights in peaks else half
-    if architecture.experts is not None:  # checkpoints of experts in 8 bits have a scale for each block
+    if architecture.experts is not None or architecture.family.startswith(_BLOCK_SCALED):
         compute, experts = (_BLOCK.get(each, each) for each in (compute, experts))
     cache = _DTYPES.get(str(record.get("kv_precision")), _cache(record, weights, experts))
     return Precision(compute=compute, weights=weights, cache=cache, experts=experts)

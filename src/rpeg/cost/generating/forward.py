@@ -175,6 +175,7 @@ def forward_of(
         execution.precision,
         kernels_of(machine),
         execution.imbalance,
+        machine.stack.serving.static_scales,
     )
     kind, compute = machine.kind, stored(execution.precision.compute)
     peaks = dict(kind.peak_flops)
