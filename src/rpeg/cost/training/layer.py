@@ -19,7 +19,6 @@ from rpeg.cost.training.parts import Part, Setting, exchange
 from rpeg.cost.training.sharding import accumulation_seconds, gather_seconds, scatter_seconds
 from rpeg.cost.tree import Cost, sequence
 
-
 # Share of the gathers and scatters of sharded weights that may run behind a layer's products: FSDP prefetches the next
 # layer, so that only the first gather and the last scatter must show.
 _SHARDING_OVERLAP = 0.9
