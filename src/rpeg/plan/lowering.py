@@ -220,7 +220,7 @@ def _data_arcs(shares: Shares, edge: Edge, lowered: Lowered) -> Iterator[Arc]:
             shared = set(src.covers) & set(dst.covers)
             if src.covers and dst.covers and not shared:
                 continue
-            if held is not None and isinstance(dst.members, Prompts) and not held.meets(dst.members):
+            if held and isinstance(dst.members, Prompts) and not held.meets(dst.members):
                 continue
             asked = dst.members is not None and (streams or _known_late(shares, src, dst))
             for part in sorted(shared) if streams else (None,):
@@ -232,7 +232,7 @@ def _known_late(shares: Shares, src: Task, dst: Task) -> bool:
     if src.members is not None:
         return isinstance(dst.members, Minibatches)
     generates = shares.graph.stage(src.slot.name).kind is Kind.GENERATE
-    return not generates and len(src.covers) < len(shares.parts)
+    return not generates and len(src.covers) < len(shares.everything(src.slot.name))
 
 
 def _weights_arcs(edge: Edge, lowered: Lowered) -> Iterator[Arc]:

@@ -42,7 +42,7 @@ def one_step(plan: Plan, lowered: Lowered, costs: Costs, draws: Draws, step: int
             if task.members is not None:
                 ids: Sequence[int] = ids_of_members(task.members, plan.workload, draws.seed, step)
             else:
-                ids = [i for part in task.covers for i in members[part]]
+                ids = tuple(dict.fromkeys(i for part in task.covers for i in members[part]))
             found.batches[slot] = _share(draws.batch(ids), task)
     return found
 
