@@ -8,10 +8,12 @@ import pytest
 
 from rpeg.ir import Graph, Kind
 from rpeg.plan import Item, ItemKind, Minibatches, Plan, Prompts, check, ids_of_members, lower, membership
-from rpeg.sim import simulate
+from rpeg.sim import Draws, simulate
+from rpeg.sim.onestep import one_step
 from rpeg.trace import Trace, What
 from rpeg.transforms import parse
 from rpeg.verify import prove
+from rpeg.verify.evidence import Evidence
 from samples_of_plans import RandomCosts, TableCosts, assign, grpo, plan_of, ppo, remax, workload
 
 MINIBATCHES = "stream{chunk=1,unit=minibatch}"
@@ -163,3 +165,17 @@ def test_what_joins_two_generators_waits_for_both(seed: int) -> None:
     assert sorted(joined) == list(range(16, 32))
     for _, seconds, ids in _launched(trace, "train_actor"):
         assert seconds >= max(_ready(trace, "train_actor", i) for i in ids)
+
+
+@pytest.mark.parametrize("text", [MINIBATCHES, "split{stage=advantages,parts=4}"])
+def test_the_arcs_that_bind_in_a_step_are_those_that_its_run_waited_for(text: str) -> None:
+    graph = parse(GROUPS).apply(grpo())
+    if text != MINIBATCHES:
+        graph = graph.with_edges(replace(e, chunk=None) if e.dst == "advantages" else e for e in graph.edges)
+    plan, costs = _plan(graph, text, **APART), RandomCosts(5)
+    evidence = Evidence(simulate(plan, costs, 1, 5))
+    lowered = evidence.lowered
+    found = one_step(plan, lowered, costs, Draws(plan.workload, 5), 0)
+    conditional = {arc for arc in lowered.arcs if arc.if_members}
+    waited = {arc for slot in lowered.tasks for arc, _ in evidence.sources(slot.at(0)) if arc.if_members}
+    assert waited == {arc for arc in conditional if found.binds(arc)} != conditional
