@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from rpeg.ir import Kind
-from rpeg.plan import Host, Item, Minibatches, ids_of_members
+from rpeg.plan import Item, Minibatches, ids_of_members
 from rpeg.trace import Entry, Span
 from rpeg.verify.evidence import Breach, Evidence, Property
 
@@ -176,14 +176,14 @@ def _ids(evidence: Evidence, item: Item) -> tuple[int, ...]:
 
 
 def _ranks(evidence: Evidence, item: Item) -> Iterator[tuple[Span, ...]]:
-    """The spans of each data-parallel rank; spans on unplanned lanes each count for themselves."""
+    """The spans of each data-parallel rank (or those that share lanes); spans on unplanned lanes each count for themselves."""
     spans = evidence.spans.get(item, ())
     task = evidence.task(item)
     if task is None or evidence.kind(item) is None:
         return
     assignment = evidence.trace.plan.assignment(item.name)
-    size = 1 if isinstance(assignment.block, Host) else assignment.parallelism.devices_per_replica
-    rank = {lane: i // size for i, lane in enumerate(task.lanes)}
+    cells = evidence.lowered.held.cells(assignment, task.lanes)
+    rank = {lane: i for i, cell in enumerate(cells) for lane in cell.lanes}
     by_rank: dict[int, list[Span]] = {}
     for span in spans:
         by_rank.setdefault(rank.get(span.lane, -1), []).append(span)
