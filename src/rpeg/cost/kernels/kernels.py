@@ -95,7 +95,7 @@ class Kernels:
             alone = ideal_seconds(self.kind, (up.flops + down.flops, up.bytes + down.bytes), compute)
             seconds = ideal_seconds(self.kind, work, compute) * (up.seconds + down.seconds) / alone
             return Timed(_largest(seconds, self.floor_seconds), *work, False)
-        return asked_.timed(work, rows / experts, experts, hidden * inner)
+        return asked_.timed(work, rows, experts, hidden * inner)
 
     def grouped_gemm(self, tokens: Amount, groups: float, n: float, k: float, dtype: str) -> Timed:
         """`tokens` rows spread over the weights of `groups` experts, as one grouped kernel.
