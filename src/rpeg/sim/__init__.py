@@ -2,7 +2,9 @@
 
 from rpeg.sim.costs import Batch, Completions, Costs
 from rpeg.sim.estimate import Estimate, estimate, stage_trees
+from rpeg.sim.events import EventGraph, Events, Times, events
 from rpeg.sim.facts import Facts
+from rpeg.sim.howard import CycleRatio, Link, cycle_ratio
 from rpeg.sim.lengths import Draws
 from rpeg.sim.memory import DeviceMemory, device_memory, stages_in
 from rpeg.sim.order import expected, ordered, slot_shifts
@@ -26,17 +28,24 @@ __all__ = [
     "Bound",
     "Completions",
     "Costs",
+    "CycleRatio",
     "DeviceMemory",
     "Draws",
     "Estimate",
+    "EventGraph",
+    "Events",
     "Facts",
+    "Link",
     "Memo",
     "StageCosts",
     "StepTime",
+    "Times",
     "busy_seconds",
+    "cycle_ratio",
     "device_memory",
     "drain_steps",
     "estimate",
+    "events",
     "expected",
     "lane_bound",
     "occupancy",
