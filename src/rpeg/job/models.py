@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rpeg.architecture import Architecture, from_config, named
+from rpeg.architecture.library import find
 from rpeg.errors import InputError, nearest
 from rpeg.job import bundled, gguf
 from rpeg.job.problems import show
@@ -34,6 +36,15 @@ class ModelSource:
     def pretrained(self) -> str:
         """What to give to `from_pretrained`."""
         return self.label if self.directory is None else str(self.directory)
+
+    def architecture(self) -> Architecture:
+        """The model's shape: of its config, or of a model that is not on this machine by its name.
+
+        InputError where its config cannot be used, or nothing is known of it.
+        """
+        if self.directory is None:
+            return named(self.label)
+        return from_config(self.config(), self.label)
 
     @property
     def load_options(self) -> dict[str, str]:
@@ -86,6 +97,8 @@ def resolve_model(path: str, base_dir: str | Path = ".") -> ModelSource:
     if not is_local(path, base_dir):
         return _on_hub(path)
     directory = Path(base_dir, os.path.expanduser(path))
+    if not os.path.exists(directory) and find(path) is not None:
+        return ModelSource(path, None)
     if os.path.isdir(directory):
         return _in_directory(path, directory.resolve())
     if directory.suffix == ".gguf" and os.path.isfile(directory):

@@ -67,6 +67,11 @@ def parallelism_fits_blocks(plan: Plan) -> Iterator[str]:
                 f"stage {a.stage} has parallelism {a.parallelism} over {a.parallelism.devices} devices "
                 f"and a block of {len(a.block.ids)}; the two must be equal"
             )
+        if a.bundles < 0 or (a.bundles and a.parallelism.dp % a.bundles):
+            yield (
+                f"stage {a.stage} has dp {a.parallelism.dp} in {a.bundles} bundles, which are not equal; "
+                f"{_nearest_divisors(a.parallelism.dp, a.bundles)} would be"
+            )
         if a.microbatch < 1:
             yield f"stage {a.stage} has micro-batches of {a.microbatch}; at least 1"
         for name, value, known in (("recompute", a.recompute, RECOMPUTE), ("offload", a.offload, OFFLOAD)):

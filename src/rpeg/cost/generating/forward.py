@@ -144,8 +144,7 @@ class Forward:
         """What the device waits for the host: all that it does for a step, or what of it the device's work leaves."""
         traits, layers = self.serving, self.architecture.layers
         work = traits.step_seconds + traits.row_seconds * load.outputs
-        eager = np.where(np.asarray(load.prompt_tokens) > 0, True, not self.graphs)
-        launches = np.where(eager, layers * traits.launch_seconds, 0.0)
+        launches = 0.0 if self.graphs else layers * traits.launch_seconds
         if self.overlapped:
             gap = traits.gap_seconds + traits.gap_row_seconds * load.outputs
             seconds = np.maximum(gap, work + launches - device)
@@ -176,6 +175,7 @@ def forward_of(
         execution.precision,
         kernels_of(machine),
         execution.imbalance,
+        machine.stack.serving.static_scales,
     )
     kind, compute = machine.kind, stored(execution.precision.compute)
     peaks = dict(kind.peak_flops)

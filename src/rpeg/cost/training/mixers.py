@@ -56,7 +56,7 @@ def _attention(setting: Setting, *, windowed: bool) -> list[Part]:
             setting.tokens,
             a.hidden,
             query,
-            selective=setting.traits.selective_products,
+            selective=setting.repeated_products,
         ),
     ]
 

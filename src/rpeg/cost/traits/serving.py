@@ -16,6 +16,7 @@ class ServingTraits:
     launch_seconds: of the host for one layer's kernels where no graph is replayed.
     graphs: decode steps can be replayed as captured graphs.
     prompt_budget: most tokens of a pass with prompts (chunked prefill).
+    static_scales: 8-bit products with one scale a tensor take inputs that the kernel before has already narrowed.
     mixed: prompts are processed in the same passes as decode steps; else in passes between them.
     pipeline: interleaved: pipeline stages work on different micro-batches at once; serial: one after another.
     max_rows: sequences that a replica runs at once at most.
@@ -23,13 +24,14 @@ class ServingTraits:
     reserve_bytes: of it that activations, graphs and buffers take.
     """
 
-    step_seconds: float = 0.0
-    row_seconds: float = 0.0
-    gap_seconds: float = 0.0
+    step_seconds: float = 1e-3
+    row_seconds: float = 3e-5
+    gap_seconds: float = 3e-4
     gap_row_seconds: float = 0.0
-    launch_seconds: float = 0.0
+    launch_seconds: float = 3.5e-4
     graphs: bool = True
     prompt_budget: int = 8192
+    static_scales: bool = False
     mixed: bool = True
     pipeline: str = "interleaved"
     max_rows: int = 256
