@@ -1,6 +1,8 @@
 """The simulator, what it asks of a cost model, and what is read off its traces."""
 
+from rpeg.sim.bounds import Bound, Bounds, busiest_lane, dependencies, lane_seconds, least_work
 from rpeg.sim.costs import Batch, Completions, Costs
+from rpeg.sim.drawn import DrawnTimes, SteadySteps, drawn_times, mean_times, steady_steps_of
 from rpeg.sim.estimate import Estimate, estimate, stage_trees
 from rpeg.sim.events import EventGraph, Events, Times, events
 from rpeg.sim.facts import Facts
@@ -11,7 +13,6 @@ from rpeg.sim.order import expected, ordered, slot_shifts
 from rpeg.sim.simulate import simulate
 from rpeg.sim.stagecosts import Memo, StageCosts
 from rpeg.sim.step import (
-    Bound,
     StepTime,
     busy_seconds,
     drain_steps,
@@ -22,14 +23,17 @@ from rpeg.sim.step import (
     step_seconds,
     step_time,
 )
+from rpeg.sim.useful import peak_flops, useful_flops
 
 __all__ = [
     "Batch",
     "Bound",
+    "Bounds",
     "Completions",
     "Costs",
     "CycleRatio",
     "DeviceMemory",
+    "DrawnTimes",
     "Draws",
     "Estimate",
     "EventGraph",
@@ -38,24 +42,34 @@ __all__ = [
     "Link",
     "Memo",
     "StageCosts",
+    "SteadySteps",
     "StepTime",
     "Times",
+    "busiest_lane",
     "busy_seconds",
     "cycle_ratio",
+    "dependencies",
     "device_memory",
     "drain_steps",
+    "drawn_times",
     "estimate",
     "events",
     "expected",
     "lane_bound",
+    "lane_seconds",
+    "least_work",
+    "mean_times",
     "occupancy",
     "ordered",
+    "peak_flops",
     "simulate",
     "slot_shifts",
     "stage_seconds",
     "stage_trees",
     "stages_in",
     "steady_steps",
+    "steady_steps_of",
     "step_seconds",
     "step_time",
+    "useful_flops",
 ]

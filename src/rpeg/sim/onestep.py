@@ -15,17 +15,20 @@ from rpeg.sim.stream import departures
 
 @dataclass
 class OneStep:
-    """Of every slot its batch; of generators their completions and when each base part leaves, from their start."""
+    """Of every slot its batch; of generators their completions and when each base part leaves, from their start.
+
+    members: the ids of the samples of each base part.
+    """
 
     batches: dict[Slot, Batch] = field(default_factory=dict)
     completions: dict[Slot, Completions] = field(default_factory=dict)
     offset_seconds: dict[tuple[Slot, int], float] = field(default_factory=dict)
+    members: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
 
 def one_step(plan: Plan, lowered: Lowered, costs: Costs, draws: Draws, step: int) -> OneStep:
     """The batches of a step's items. The order of lanes plays no part; the plan need not have one."""
     found = OneStep()
-    members: dict[int, tuple[int, ...]] = {}
     for slot, task in lowered.tasks.items():
         if not _generates(plan, slot):
             continue
@@ -36,13 +39,13 @@ def one_step(plan: Plan, lowered: Lowered, costs: Costs, draws: Draws, step: int
         left = departures(plan, slot.name, bases, batch, done)
         for part, (offset, positions) in zip(task.covers, left, strict=True):
             found.offset_seconds[slot, part] = offset
-            members[part] = batch.take(positions).ids
+            found.members[part] = batch.take(positions).ids
     for slot, task in lowered.tasks.items():
         if slot not in found.batches:
             if task.members is not None:
                 ids: Sequence[int] = ids_of_members(task.members, plan.workload, draws.seed, step)
             else:
-                ids = [i for part in task.covers for i in members[part]]
+                ids = [i for part in task.covers for i in found.members[part]]
             found.batches[slot] = _share(draws.batch(ids), task)
     return found
 
