@@ -6,11 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from rpeg.ir import Kind
-<<<<<<< HEAD
-from rpeg.plan import Host, Item, Minibatches, ids_of_members
-=======
-from rpeg.plan import Item
->>>>>>> planhw
+from rpeg.plan import Item, Minibatches, ids_of_members
 from rpeg.trace import Entry, Span
 from rpeg.verify.evidence import Breach, Evidence, Property
 
