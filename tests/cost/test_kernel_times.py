@@ -157,7 +157,7 @@ def test_unfused_attention_grows_with_the_score_matrix_it_writes() -> None:
 
 
 def test_flash_attention_2_is_slower_than_3_where_there_is_a_3() -> None:
-    for kind, slower in (("h100-sxm", 1.75), ("a100-80gb-sxm", 1.0)):
+    for kind, slower in (("h100-sxm", 1.75), ("a100-80gb-sxm", 1.5)):
         two, three = kernels(kind, "flash"), kernels(kind, "megatron")
         ask: Ask = lambda k, _: k.attention(4096**2, 8192, 32, 8, 128, "bfloat16")  # noqa: E731
         assert ask(two, 0).seconds == pytest.approx(slower * ask(three, 0).seconds)

@@ -76,7 +76,7 @@ def _loop(record: Record, architecture: Architecture, execution: Execution, mach
     """Time per output token of one replica with all its requests."""
     served = serve(
         architecture,
-        _requests(record),
+        int(record["concurrency"]),
         int(record["isl"]),
         int(record["osl"]),
         execution,
@@ -91,12 +91,6 @@ def _loop(record: Record, architecture: Architecture, execution: Execution, mach
         cost=served.cost,
         reason="" if measured is not None else "no time per output token",
     )
-
-
-def _requests(record: Record) -> int:
-    """Requests in flight at one replica: all of them, or `batch` for each attention group where that is fewer."""
-    groups, concurrency = int(record.get("attention_dp") or 1), int(record["concurrency"])
-    return int(record["batch"]) * groups if "batch" in record else concurrency
 
 
 def _static(record: Record, architecture: Architecture, execution: Execution, machine: Machine) -> Outcome:

@@ -144,7 +144,11 @@ class Forward:
         """What the device waits for the host: all that it does for a step, or what of it the device's work leaves."""
         traits, layers = self.serving, self.architecture.layers
         work = traits.step_seconds + traits.row_seconds * load.outputs
-        launches = 0.0 if self.graphs else layers * traits.launch_seconds
+        # Passes over prompts are not captured; an engine that works ahead has launched them when their time comes.
+        eager = np.where(
+            np.asarray(load.prompt_tokens) > 0, not self.overlapped or not self.graphs, not self.graphs
+        )
+        launches = np.where(eager, layers * traits.launch_seconds, 0.0)
         if self.overlapped:
             gap = traits.gap_seconds + traits.gap_row_seconds * load.outputs
             seconds = np.maximum(gap, work + launches - device)
