@@ -103,6 +103,7 @@ def test_training_stacks(framework: str, record: dict[str, Any], name: str) -> N
         ("HF transformers 4.40", "eager"),
         ("FasterTransformer", "tensorrt-llm"),
         ("lmdeploy 0.6", "vllm"),
+        ("NeMo RL (Megatron-Core + vLLM)", "vllm"),
         ("an engine of tomorrow", "vllm"),
     ],
 )

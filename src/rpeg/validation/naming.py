@@ -56,6 +56,7 @@ _VOCABULARY = (
 )
 
 _SERVING: tuple[tuple[Words, str], ...] = (
+    (("vllm",), "vllm"),  # first, as engines are often named beside a trainer: "Megatron-Core + vLLM"
     (("trtllm",), "tensorrt-llm"),
     (("fastertransformer",), "tensorrt-llm"),  # its forerunner
     (("tensorrt",), "tensorrt-llm"),
