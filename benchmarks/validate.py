@@ -2,8 +2,8 @@
 
     python benchmarks/validate.py DATA [DATA ...] [--out benchmarks/results/validate.json]
 
-Keeps what documents quote: figures for each source and kind, reasons for what was not predicted, and a digest of the
-records, so that one sees which data they rest on. Then run scripts/document_model.py.
+Keeps what documents quote: figures for each source and kind, the main reasons for what was not predicted, and digests of
+the records and of the tunables, so that one sees on what they rest. Then run scripts/document_model.py.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from rpeg.cost.stack import quantities, stacks
 from rpeg.validation import Located, evaluate, read_records, summarise
 
 OUT = Path(__file__).resolve().parent / "results" / "validate.json"
 DIGITS = 4
 REASONS = 5  # kept of each kind
+SHORT = ("kind", "count", "predicted", "mape", "median_ape", "p90_ape", "bias", "spearman")  # of a source
 
 
 def summary_of(records: tuple[Located, ...], broken: tuple[str, ...]) -> dict[str, Any]:
@@ -33,14 +35,46 @@ def summary_of(records: tuple[Located, ...], broken: tuple[str, ...]) -> dict[st
         seen[entry["kind"]] += 1
         if seen[entry["kind"]] <= REASONS:
             reasons.append({key: entry[key] for key in ("kind", "reason", "count")})
-    kept = {key: full[key] for key in ("sources", "overall", "core", "suspect")}
-    return _rounded({"records": len(records), "digest": digest(records), **kept, "unpredicted": reasons})
+    sources = {
+        name: {key: row[key] for key in SHORT} for name, row in full["sources"].items() if row["predicted"]
+    }
+    made_of = {
+        "records": len(records),
+        "records_digest": digest(records),
+        "tunables_digest": tunables_digest(),
+    }
+    kinds = {key: full[key] for key in ("overall", "core", "suspect")}
+    return _rounded({**made_of, **kinds, "unpredicted": reasons, "sources": sources})
+
+
+def tunables_digest() -> str:
+    """Of the values of all tunables."""
+    found = [quantity for name in ("defaults", *stacks()) for quantity in quantities(name)]
+    lines = sorted(f"{q.stack} {q.section} {q.name} {q.value} {sorted(q.by_kind)}" for q in found)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
 def digest(records: tuple[Located, ...]) -> str:
     """Of all records, whatever their order and files."""
     lines = sorted(json.dumps(row.record, sort_keys=True) for row in records)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def _text(result: dict[str, Any]) -> str:
+    """As JSON with a line for each group."""
+    return "{\n" + ",\n".join(f" {_json(key)}: {_lines(value)}" for key, value in result.items()) + "\n}\n"
+
+
+def _lines(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{\n" + ",\n".join(f"  {_json(key)}: {_json(entry)}" for key, entry in value.items()) + "\n }"
+    if isinstance(value, list):
+        return "[\n" + ",\n".join(f"  {_json(entry)}" for entry in value) + "\n ]"
+    return _json(value)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _rounded(value: Any) -> Any:
@@ -61,8 +95,7 @@ def main() -> None:
     options = parser.parse_args()
     reading = read_records(options.data)
     result = summary_of(reading.records, reading.broken)
-    text = json.dumps(result, indent=None, ensure_ascii=False)
-    options.out.write_text(text.replace('}, "', '},\n"') + "\n", encoding="utf-8")
+    options.out.write_text(_text(result), encoding="utf-8")
     for kind, row in result["core"].items():
         print(f"{kind:<14} {row['predicted']:>5} of {row['count']:>5} core records, MAPE {row['mape']}")
 

@@ -34,8 +34,9 @@ MEMORY_BYTES = 2**30
 
 
 def ppo_graph(evaluate_every: int = 2) -> Graph:
-    """A step of PPO with a critic, a reference and evaluation."""
-    return with_evaluation(ppo.graph(ppo.Hyper()), evaluate_every)
+    """A step of PPO with a critic, a reference and evaluation (0: without)."""
+    graph = ppo.graph(ppo.Hyper())
+    return with_evaluation(graph, evaluate_every) if evaluate_every else graph
 
 
 def grpo_graph() -> Graph:
@@ -137,6 +138,24 @@ def tensor_parallel() -> Plan:
     return make_plan(ppo_graph(), dict.fromkeys(names, (0, 1, 2, 3)), devices=4, tp=2)
 
 
+def minibatches() -> Plan:
+    """Streamed groups, and the trainer takes each minibatch when its members are ready."""
+    blocks = {"generate": (0, 1), "old_logprob": (2,), "train_actor": (2, 3)}
+    texts = ("stream{chunk=1,unit=group}", "stream{chunk=1,unit=minibatch}")
+    return make_plan(grpo_graph(), blocks, texts, devices=4)
+
+
+def in_parts() -> Plan:
+    """Generation and assessment work through their batches in parts; the trainers take minibatches of the whole."""
+    texts = (
+        "split{stage=generate,parts=2}",
+        "split{stage=reference,parts=2}",
+        "split{stage=old_logprob,parts=4}",
+        "stream{chunk=1,unit=minibatch}",
+    )
+    return make_plan(ppo_graph(), SPLIT, texts)
+
+
 PLANS: Mapping[str, Callable[[], Plan]] = {
     "colocated": colocated,
     "split": split,
@@ -145,6 +164,8 @@ PLANS: Mapping[str, Callable[[], Plan]] = {
     "tensor_parallel": tensor_parallel,
     "asynchronous": asynchronous,
     "latest": lambda: asynchronous("latest"),
+    "minibatches": minibatches,
+    "in_parts": in_parts,
 }
 
 Durations = Callable[[Item], float]
@@ -221,7 +242,8 @@ class _Driver:
             What.LAUNCH, item, lanes=command.lanes, parts=command.parts, ids=command.ids, versions=versions
         )
         stage = self.plan.graph.stage(item.name)
-        makes = dict.fromkeys(stage.models, item.step + 1) if stage.kind is Kind.TRAIN else {}
+        publishes = stage.kind is Kind.TRAIN and self.scheduler.lowered.ends(item.slot)
+        makes = dict.fromkeys(stage.models, item.step + 1) if publishes else {}
         digests = {f"{m}@{v}": self._digest(m, v) for m, v in makes.items()}
         ids = list(command.ids)
         if stage.kind is Kind.GENERATE:

@@ -271,6 +271,7 @@ def test_host_memory_counts_processes_and_what_rests_there() -> None:
         ("Llama-3.1-8B", Parallelism(tp=3), ("32 heads", "tp = 3", "2 and 4")),
         ("Llama-3.1-8B", Parallelism(pp=64), ("32 layers", "pp = 64", "pp = 32")),
         ("Llama-3.1-8B", Parallelism(ep=2), ("no experts", "ep = 2")),
+        ("Qwen3-30B-A3B", Parallelism(dp=6, ep=4), ("ep = 4", "6 ranks", "3 and 6")),
         ("Qwen3-30B-A3B", Parallelism(ep=3), ("128 experts", "ep = 3", "2 and 4")),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from rpeg.architecture import Architecture, Experts, Layer
 from rpeg.cluster import DeviceKind, Fabric, Link
 from rpeg.cost import Machine, Stack
-from rpeg.cost.network import Held, named_tensors, offload, sync, transfer, transient_bytes
+from rpeg.cost.network import Held, Tensors, named_tensors, offload, sync, transfer, transient_bytes
 from rpeg.errors import InputError
 from rpeg.plan import Parallelism
 
@@ -123,8 +124,20 @@ def test_buffers_hold_two_buckets():
 
 
 def test_named_tensors_count_each_expert():
-    assert named_tensors(DENSE) == 3 + 16 * 9
-    assert named_tensors(MIXTURE) == 3 + 9 + 15 * (6 + 1 + 3 * 17)
+    assert named_tensors(DENSE).count == 3 + 16 * 9
+    assert named_tensors(MIXTURE) == Tensors(3 + 9 + 15 * (6 + 1 + 3), 15 * 3 * 16)
+    assert named_tensors(DENSE, scaled=True).count == 3 + 16 * (2 * 7 + 2)
+
+
+def test_one_gathering_brings_an_expert_of_each_rank():
+    served = Held(Parallelism(tp=8), 8)
+    spread = transfer(MIXTURE, Held(Parallelism(dp=8, ep=8)), served, fabric())
+    whole = transfer(MIXTURE, Held(Parallelism(tp=8)), served, fabric())
+    count = [
+        sync(p, machine(), "broadcast", tensors=named_tensors(MIXTURE)).find("gather").count
+        for p in (spread, whole)
+    ]
+    assert count == [162 + 90, 162 + 720]
 
 
 def test_more_stages_than_layers_are_refused():
@@ -134,3 +147,15 @@ def test_more_stages_than_layers_are_refused():
 
 def test_offload_follows_the_host_link():
     assert offload(4.25e10, machine()).seconds == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("first", [0, 3, 8, 60])
+def test_both_ways_of_looking_into_a_node_agree(monkeypatch, first):
+    module = importlib.import_module("rpeg.cost.network.transfer")
+    held, wanted = Held(Parallelism(dp=32, tp=2, ep=8, zero=3)), Held(Parallelism(tp=4, dp=16), first)
+    plans = []
+    for many in (0, 10**9):
+        monkeypatch.setattr(module, "_MANY_PIECES", many)
+        plans.append(module.transfer.__wrapped__(MIXTURE, held, wanted, fabric()))
+    assert plans[0].node_bytes == pytest.approx(plans[1].node_bytes)
+    assert plans[0].fabric_bytes == pytest.approx(plans[1].fabric_bytes)

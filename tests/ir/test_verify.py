@@ -25,7 +25,7 @@ from rpeg.ir import (
     verify,
     violations,
 )
-from samples_of_plans import grpo, ppo
+from samples_of_plans import grpo, ppo, remax
 
 SAMPLE = Chunk(2, Unit.SAMPLE)
 
@@ -168,6 +168,33 @@ BROKEN: tuple[tuple[str, Graph, str], ...] = (
         "streams_begin_at_generation",
         _edges(grpo(), lambda e: e.src == "reward", chunk=Chunk(1, Unit.GROUP)),
         "it has no parts to pass on",
+    ),
+    (
+        "chunks_cover_scopes",
+        _edges(PPO, lambda e: e.dst == "values" and e.model is None, chunk=Chunk(1, Unit.MINIBATCH)),
+        "brings minibatches to values, which is inference; only training takes them",
+    ),
+    (
+        "streams_have_one_source",
+        _edges(remax(), lambda e: e.model is None and not e.src.startswith("train"), chunk=SAMPLE),
+        "advantages joins samples of generate and greedy",
+    ),
+    ("splits_keep_groups_whole", _stage(PPO, "reward", parts=0), "reward is split into 0 parts; at least 1"),
+    ("splits_keep_groups_whole", _stage(PPO, "train_actor", parts=2), "training takes minibatches"),
+    (
+        "splits_keep_groups_whole",
+        _stage(ppo(evaluate_every=2), "evaluate", parts=2),
+        "aside from the stream of samples",
+    ),
+    (
+        "splits_keep_groups_whole",
+        _stage(PPO, "advantages", parts=2),
+        "advantages is split into 2 parts but must see a whole batch",
+    ),
+    (
+        "splits_keep_groups_whole",
+        _stage(_edges(PPO, lambda e: e.dst == "values" and e.model is None, chunk=SAMPLE), "values", parts=2),
+        "values is split into 2 parts and takes a stream; choose one",
     ),
     (
         "freshness_fits_interruption",

@@ -134,6 +134,11 @@ BROKEN: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
         "plan.staleness",
         ("1 is asked", "allow.staleness permits 0", "set allow.staleness: 1"),
     ),
+    "sharing without a critic": (
+        {"algorithm": {"name": "grpo"}, "allow": {"actor_critic_sharing": True}},
+        "allow.actor_critic_sharing",
+        ("is true", "grpo trains no critic"),
+    ),
     "latest without staleness": ({"plan": {"freshness": "latest"}}, "plan.freshness", ("no effect",)),
     "output is a file": ({"output": __file__}, "output", ("is a file",)),
     "output is the root": ({"output": "/"}, "output", ("/ holds other files", "such as /run")),

@@ -136,7 +136,7 @@ def plan_for(
     )
     return make_plan(
         graph,
-        where,
+        {**where, **blocks},
         transforms,
         shifts,
         workload,

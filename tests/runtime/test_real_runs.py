@@ -52,6 +52,10 @@ PLANS = {
         "rest": (1,),
         "transforms": ("stream{chunk=1,unit=group}",),
     },
+    "fused": {
+        "blocks": {"reference+value": (0, 1), "train_actor+train_critic": (0, 1)},
+        "transforms": ("fuse{a=reference,b=value}", "fuse{a=train_actor,b=train_critic}"),
+    },
     "actor and critic apart, sharded critic elsewhere": {
         "blocks": {"train_critic": (1,), "value": (1,), "train_actor": (0,), "old_logprob": (0,)},
     },

@@ -13,9 +13,7 @@ from samples_of_plans import grpo, ppo
 @pytest.mark.parametrize("graph", [ppo(), ppo(evaluate_every=2), grpo()], ids=["ppo", "ppo+eval", "grpo"])
 def test_candidates_apply_and_print_so_that_they_are_read_back(graph: Graph) -> None:
     for kind in transforms().values():
-        found = list(kind.candidates(graph))
-        assert found
-        for transform in found:
+        for transform in kind.candidates(graph):
             assert transform.apply(graph) != graph
             assert parse(str(transform)) == transform
 
@@ -39,10 +37,15 @@ def test_streaming_by_group_reaches_group_statistics() -> None:
     assert chunked == {"reward", "reference", "old_logprobs", "advantages"}
 
 
-def test_only_asynchrony_changes_what_is_learned_from() -> None:
-    assert {name: kind.changes for name, kind in transforms().items()} == {
-        "async": Changes.STALENESS,
-        "stream": Changes.SCHEDULE,
+def test_each_transform_says_what_it_changes_and_who_permits_it() -> None:
+    assert {name: (kind.changes, kind.permission) for name, kind in transforms().items()} == {
+        "async": (Changes.STALENESS, "staleness"),
+        "bypass": (Changes.MODEL, "behaviour_logprobs"),
+        "fuse": (Changes.SCHEDULE, ""),
+        "prune": (Changes.SCHEDULE, ""),
+        "share": (Changes.MODEL, "actor_critic_sharing"),
+        "split": (Changes.SCHEDULE, ""),
+        "stream": (Changes.SCHEDULE, ""),
     }
 
 
@@ -68,7 +71,18 @@ def test_text_that_names_no_transform_is_refused(source: str, words: str) -> Non
         ("async{stage=train_actor}", "only generation and assessment"),
         ("async{stage=reference}", "no weights edge"),
         ("stream{chunk=0}", "at least 1"),
-        ("stream{chunk=1,unit=minibatch}", "unknown"),
+        ("stream{chunk=1,unit=token}", "unknown"),
+        ("fuse{a=reward,b=values}", "two assessments or two trainers"),
+        ("fuse{a=values,b=values}", "a stage is one already"),
+        ("split{stage=values,parts=1}", "splitting begins at 2"),
+        ("split{stage=advantages,parts=2}", "must see a whole batch"),
+        ("split{stage=train_actor,parts=2}", "training takes minibatches"),
+        ("prune{stage=reference}", "advantages needs reference"),
+        ("prune{stage=old_logprobs}", "advantages, train_actor needs old_logprobs"),
+        ("prune{stage=train_actor}", "no trainer could give"),
+        ("share{actor=critic,critic=actor}", "a trained model that generates"),
+        ("share{actor=actor,critic=reference}", "reference lm"),
+        ("bypass{stage=old_logprobs}", "under which a generator gives behaviour_logprobs"),
     ],
 )
 def test_a_transform_that_does_not_apply_says_why(source: str, words: str) -> None:
@@ -96,7 +110,7 @@ def test_all_transforms_of_a_plan_are_read_together() -> None:
         ("async{stage=generate,staleness=-9}", "staleness -9"),
         ("async{stage=generate,freshness=newest}", "freshness 'newest' is unknown"),
         ("stream{chunk=0}", "parts of 0"),
-        ("stream{chunk=4,unit=minibatch}", "parts of 'minibatch' are unknown"),
+        ("stream{chunk=4,unit=minibatc}", "Did you mean 'minibatch'"),
     ],
 )
 def test_values_that_no_graph_could_take_are_refused_when_read(source: str, words: str) -> None:

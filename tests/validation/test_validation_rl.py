@@ -83,7 +83,7 @@ def test_a_synchronous_step_is_its_parts_in_turn():
     assert outcome.predicted is not None
     assert outcome.cost is not None
     names = [part.name for part in outcome.cost.children]
-    assert names[-4:] == ["generate", "log-probabilities", "swap in the reference", "train"]
+    assert names[-6:] == ["generate", "turn", "log-probabilities", "swap in the reference", "turn", "train"]
     assert outcome.predicted == pytest.approx(sum(part.seconds for part in outcome.cost.children))
     assert 0.3 < outcome.predicted / outcome.measured < 2.0
 

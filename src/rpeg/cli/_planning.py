@@ -23,6 +23,8 @@ def problem_of(job: Job, say: Callable[[str], None], *, measure: bool = True) ->
     from rpeg import calibrate
     from rpeg.search import from_job
 
+    if not job.is_local:  # described hardware: nothing of this machine plays a part
+        return from_job(job, 0)
     return from_job(job, calibrate.memory_bytes(), calibration_of(job, say, measure=measure))
 
 
@@ -67,7 +69,8 @@ def _measured_for(job: Job) -> tuple[Architecture, Shapes]:
 def check_is_for(plan: Plan, job: Job) -> None:
     """Raises InputError where a plan was made for another job: it would train something else than this one says."""
     from rpeg.errors import InputError
-    from rpeg.transforms import Changes, parse
+    from rpeg.search import permissions_of
+    from rpeg.transforms import Changes, parse, parse_all
 
     w, b = plan.workload, job.batch
     planned = (w.prompts, w.samples_per_prompt, w.minibatches, w.epochs)
@@ -89,6 +92,12 @@ def check_is_for(plan: Plan, job: Job) -> None:
         raise InputError(
             f"the plan uses staleness {max(delays)} ({', '.join(stale)}) and the job allows {job.allow.staleness}; "
             f"set allow.staleness to {max(delays)} or take another plan"
+        )
+    refused = permissions_of(job).refused(parse_all(plan.applied))
+    if refused:
+        raise InputError(
+            f"the plan uses {refused[0]}, which changes what is learned, and the job does not allow it; "
+            f"set allow.{refused[0].permission} or take another plan"
         )
 
 

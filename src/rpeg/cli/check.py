@@ -67,15 +67,28 @@ def understood(job: Job) -> Iterator[tuple[str, str]]:
     )
     yield "lengths", f"prompt ≤ {lengths.max_prompt}, response ≤ {lengths.max_response} tokens"
     yield "optimizer", _optimizer(job) + f", {optimizer.schedule}, {optimizer.warmup_steps} warm-up steps"
-    yield "cluster", ", ".join(f"{count} × {kind}" for kind, count in job.cluster.items())
-    yield "permissions", f"staleness ≤ {job.allow.staleness}, sharing {_yes(job.allow.actor_critic_sharing)}"
+    yield "cluster", _cluster(job)
+    sharing, logprobs = _yes(job.allow.actor_critic_sharing), _yes(job.allow.behaviour_logprobs)
+    yield (
+        "permissions",
+        f"staleness ≤ {job.allow.staleness}, sharing {sharing}, log-probabilities of generation {logprobs}",
+    )
     yield "output", job.output
+
+
+def _cluster(job: Job) -> str:
+    if job.is_local:
+        return f"{job.devices} × cpu"
+    kinds = ", ".join(kind.name for kind in job.hardware.kinds)
+    return f"{job.hardware.name}: {job.devices} devices ({kinds}), to plan for"
 
 
 def tokenised(job: Job) -> Iterator[tuple[str, str]]:
     """How many prompts are usable; says so where transformers is not installed. InputError when too few are."""
     import importlib.util
 
+    if not job.data.train:
+        return
     if importlib.util.find_spec("transformers") is None:
         yield "prompts", "not tokenised: transformers is not installed"
         return
@@ -98,13 +111,18 @@ def _try_reward(job: Job) -> None:
     from rpeg.backends.reward import check_reward
     from rpeg.job.records import read_records
 
+    if not job.data.train:
+        return
     first = read_records(job.data.train, job.data.prompt, job.data.answer)[0]
     check_reward(job.reward, first.prompt, first.answer)
 
 
 def _model(job: Job, role: str, trainable: bool) -> str:
-    source = job.models.source(role)
-    place = "to be fetched when it is loaded" if source.directory is None else f"in {source.directory}"
+    source = job.models.source(role, planned=not job.is_local)
+    if source.directory is None and not job.is_local:
+        place = f"as known by its name, {source.architecture().parameters() / 1e9:.3g}B parameters"
+    else:
+        place = "to be fetched when it is loaded" if source.directory is None else f"in {source.directory}"
     context = "" if source.directory is None else f", context {source.context() or 'unknown'}"
     own = "" if role == "actor" or getattr(job.models, role, None) else ", as the actor starts"
     return f"{source.label} {place}{context}, {'trained' if trainable else 'frozen'}{own}"
@@ -114,7 +132,7 @@ def _notes(job: Job, role: str) -> tuple[str, ...]:
     """What the costs of a model leave out, and fields of its config that are not known."""
     from rpeg.architecture import config_notes
 
-    source = job.models.source(role)
+    source = job.models.source(role, planned=not job.is_local)
     return () if source.directory is None else config_notes(source.config(), source.label)
 
 
@@ -124,9 +142,9 @@ def _data(job: Job) -> str:
     counts = [
         f"{name} {len(read_records(path, job.data.prompt, job.data.answer))} prompts ({path})"
         for name, path in (("train", job.data.train), ("heldout", job.data.heldout))
-        if path is not None
+        if path
     ]
-    return ", ".join(counts)
+    return ", ".join(counts) or "none: prompts as lengths.expected_prompt says"
 
 
 def _optimizer(job: Job) -> str:

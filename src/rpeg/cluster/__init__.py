@@ -1,6 +1,6 @@
 """Devices, nodes, racks and the links between them, as data with sources."""
 
-from rpeg.cluster.cluster import LEVELS, Cluster, Device, Level, Link, Node, Rack, one_node
+from rpeg.cluster.cluster import LEVELS, MOST_DEVICES, Cluster, Device, Level, Link, Node, Rack, one_node
 from rpeg.cluster.device import DeviceKind
 from rpeg.cluster.fabric import Fabric, Hop, fabric
 from rpeg.cluster.kinds import device_kind, device_kinds, kind_named, relatives
@@ -8,6 +8,7 @@ from rpeg.cluster.library import cluster_from, local, read_cluster, system, syst
 
 __all__ = [
     "LEVELS",
+    "MOST_DEVICES",
     "Cluster",
     "Device",
     "DeviceKind",

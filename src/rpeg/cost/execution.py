@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
-from typing import Literal
+from functools import cached_property
+from typing import Any, Literal
 
 from rpeg.cost.precision import Precision
 from rpeg.plan import Parallelism
 
 Recompute = Literal["none", "selective", "full"]
 Offload = Literal["none", "optimizer", "all"]
+Targets = Literal["all", "attention"]
 Logits = Literal["materialised", "chunked"]
 
 
@@ -20,7 +23,8 @@ class Execution:
     microbatch: sequences in one forward of a model replica. token_budget: 0 pads micro-batches to their longest
     sequence; else micro-batches are packed, without padding, up to so many tokens.
     recompute: selective recomputes attention, full keeps only each layer's input.
-    lora_rank: None trains all parameters. logits: chunked never holds all of a micro-batch's logits.
+    lora_rank: None trains all parameters. lora_targets: every product has adapters, or queries and values alone.
+    logits: chunked never holds all of a micro-batch's logits.
     graphs: kernels are launched by replaying captured graphs (CUDA graphs), not one by one.
     imbalance: tokens of the most loaded expert over the mean, ≥ 1.
     """
@@ -32,6 +36,19 @@ class Execution:
     recompute: Recompute = "none"
     offload: Offload = "none"
     lora_rank: int | None = None
+    lora_targets: Targets = "all"
     logits: Logits = "materialised"
     graphs: bool = False
     imbalance: float = 1.0
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Kept: these are keys of caches that are asked often."""
+        return hash(tuple(getattr(self, one.name) for one in dataclasses.fields(self)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the kept hash: another process salts text otherwise."""
+        return {key: value for key, value in self.__dict__.items() if key != "_hash"}

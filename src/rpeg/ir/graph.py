@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeVar
 
 from rpeg.errors import GraphError, nearest
@@ -12,7 +13,7 @@ from rpeg.ir.model import Model
 from rpeg.ir.stage import Kind, Stage
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Graph:
     """Models, stages and edges of one RL step and of what joins it to other steps."""
 
@@ -30,10 +31,20 @@ class Graph:
         return _find(self.stages, name, "stage", self.name)
 
     def into(self, stage: str) -> tuple[Edge, ...]:
-        return tuple(edge for edge in self.edges if edge.dst == stage)
+        return self._by_end[1].get(stage, ())
 
     def out_of(self, stage: str) -> tuple[Edge, ...]:
-        return tuple(edge for edge in self.edges if edge.src == stage)
+        return self._by_end[0].get(stage, ())
+
+    @cached_property
+    def _by_end(self) -> tuple[Mapping[str, tuple[Edge, ...]], Mapping[str, tuple[Edge, ...]]]:
+        """The edges by their source, and by their destination; verification and search ask often."""
+        out: dict[str, tuple[Edge, ...]] = {}
+        into: dict[str, tuple[Edge, ...]] = {}
+        for edge in self.edges:
+            out[edge.src] = (*out.get(edge.src, ()), edge)
+            into[edge.dst] = (*into.get(edge.dst, ()), edge)
+        return out, into
 
     def data_into(self, stage: str) -> tuple[Edge, ...]:
         return tuple(edge for edge in self.into(stage) if edge.model is None)
@@ -44,6 +55,18 @@ class Graph:
     def trainer(self, model: str) -> Stage | None:
         """The stage that trains a model; None where none does."""
         return next((s for s in self.stages if s.kind is Kind.TRAIN and model in s.models), None)
+
+    def generators_of(self, stage: str) -> tuple[str, ...]:
+        """The generators whose samples a stage works on: those that its data descend from within a step, or itself."""
+        return self._generators_of.get(stage, ())
+
+    @cached_property
+    def _generators_of(self) -> Mapping[str, tuple[str, ...]]:
+        found: dict[str, tuple[str, ...]] = {}
+        for stage in self.order():
+            above = (name for edge in self.data_into(stage.name) for name in found[edge.src])
+            found[stage.name] = (stage.name,) if stage.kind is Kind.GENERATE else tuple(dict.fromkeys(above))
+        return found
 
     def observers(self) -> frozenset[str]:
         """Stages aside from the stream of samples: nothing depends on them, no data reach them and they do not train.

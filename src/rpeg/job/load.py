@@ -10,7 +10,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from rpeg.errors import JobError
-from rpeg.job import bundled, document, models, paths, rules
+from rpeg.job import bundled, document, hardware, models, paths, rules
 from rpeg.job.algorithm import schema_of
 from rpeg.job.problems import section_of, stop, translate
 from rpeg.job.schema import Job, ModelChoice, Models
@@ -37,10 +37,11 @@ def load_job(path: str | Path) -> Job:
 def parse_job(text: str, file: str = "job.yaml", base_dir: str | Path = ".") -> Job:
     """As `load_job`, from text; `file` is how messages call it."""
     parsed = document.parse(text, file)
+    data = hardware.for_planning(parsed.data)
     try:
-        job = Job.model_validate(parsed.data)
+        job = Job.model_validate(data)
     except ValidationError as error:
-        found = translate(error, partial(_section, parsed.data))
+        found = translate(error, partial(_section, data))
     else:
         job = located(job, Path(base_dir))
         found = rules.problems(job)
@@ -66,6 +67,7 @@ def located(job: Job, base_dir: Path) -> Job:
             "reward": job.reward.model_copy(
                 update={"import_from": paths.absolute(job.reward.import_from, base_dir)}
             ),
+            "cluster": paths.absolute(job.cluster, base_dir) if isinstance(job.cluster, str) else job.cluster,
             "output": paths.absolute(job.output, Path()),
         }
     )
@@ -83,4 +85,4 @@ def _model_path(path: str, base_dir: Path) -> str:
 
 
 def _data_path(path: str | None, base_dir: Path) -> str | None:
-    return path if path is None or path.startswith(bundled.PREFIX) else paths.absolute(path, base_dir)
+    return path if not path or path.startswith(bundled.PREFIX) else paths.absolute(path, base_dir)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import rpeg
-from rpeg.architecture import from_config
+from rpeg.architecture.library import find
 from rpeg.errors import InputError, nearest
 from rpeg.ir import Graph, Scope
 from rpeg.job.functions import PREFIX, check_function
+from rpeg.job.hardware import LOCAL, described, part
 from rpeg.job.models import ModelSource, resolve_model
 from rpeg.job.paths import absolute, why_not_output
 from rpeg.job.problems import Problem, sentence
@@ -20,7 +21,8 @@ from rpeg.job.schema import Job
 
 Rule = Callable[[Job], Iterable[Problem]]
 
-DEVICE_KINDS = ("cpu",)
+ENGINES = ("deepspeed", "eager", "sglang", "tensorrt-llm", "vllm")
+TRAINERS = ("compiled", "eager", "flash", "megatron")
 ROLES = ("actor", "critic", "reference")
 _VERIFIERS = Path(rpeg.__file__).parent / "backends" / "reward" / "verifiers"
 
@@ -42,10 +44,11 @@ def models_exist(job: Job) -> Iterator[Problem]:
         if choice is None:
             continue
         try:
-            source = resolve_model(choice.path)
+            source = resolve_model(choice.path, planned=not job.is_local)
             if source.directory is not None:
                 source.context()
-                from_config(source.config(), source.label)
+            if source.directory is not None or not job.is_local:
+                source.architecture()
         except InputError as error:
             yield Problem(("models", role, "path"), sentence(error))
 
@@ -70,7 +73,7 @@ def context_is_long_enough(job: Job) -> Iterator[Problem]:
     asked = job.lengths.max_prompt + job.lengths.max_response
     for role in ROLES:
         source = _source(job, role)
-        context = source.context() if source is not None and source.directory is not None else None
+        context = _context(source) if source is not None else None
         if context is not None and asked > context:
             text = (
                 f"max_prompt {job.lengths.max_prompt} + max_response {job.lengths.max_response} = {asked} tokens, "
@@ -82,6 +85,10 @@ def context_is_long_enough(job: Job) -> Iterator[Problem]:
 def lengths_agree(job: Job) -> Iterator[Problem]:
     """Expected lengths are ordered and within the maximum."""
     expected = job.lengths.expected_response
+    prompt = job.lengths.expected_prompt
+    if prompt is not None and not prompt.mean <= (prompt.p95 or prompt.mean) <= job.lengths.max_prompt:
+        text = f"mean {prompt.mean:g} ≤ p95 {prompt.p95 or prompt.mean:g} ≤ max_prompt {job.lengths.max_prompt} must hold."
+        yield Problem(("lengths", "expected_prompt"), text)
     if expected is not None and not expected.mean <= expected.p95 <= job.lengths.max_response:
         text = (
             f"mean {expected.mean:g} ≤ p95 {expected.p95:g} ≤ max_response {job.lengths.max_response} must hold. "
@@ -103,6 +110,13 @@ def groups_have_peers(job: Job) -> Iterator[Problem]:
 
 def data_is_readable(job: Job) -> Iterator[Problem]:
     """Both files can be read line by line, and hold enough prompts."""
+    if not job.data.train:
+        if job.is_local or job.lengths.expected_prompt is None:
+            way = "give a JSONL file" + (
+                "" if job.is_local else ", or lengths.expected_prompt to plan without"
+            )
+            yield Problem(("data", "train"), f"is missing: {way}.")
+        return
     wanted = [("train", job.data.train, ("batch", "prompts"), job.batch.prompts, "a batch")]
     if job.data.heldout is not None and job.evaluation.every:
         asked = job.evaluation.prompts
@@ -143,17 +157,38 @@ def reward_exists(job: Job) -> Iterator[Problem]:
 
 
 def cluster_exists(job: Job) -> Iterator[Problem]:
-    """Known kinds; not more processes than this machine has cores to pin them to."""
-    for kind, count in job.cluster.items():
-        if kind not in DEVICE_KINDS:
-            yield Problem(
-                ("cluster", kind), f"is not a device kind that jobs run on. {nearest(kind, DEVICE_KINDS)}"
-            )
-        elif count > cores():
-            text = f"{count} devices are asked, but {cores()} cores are there. Set it to {cores()} or less."
-            yield Problem(("cluster", kind), text)
+    """Known systems and kinds, whole nodes; not more processes than this machine has cores to pin them to."""
     if not job.cluster:
-        yield Problem(("cluster",), f"is empty: give devices by kind, such as {{cpu: {cores()}}}.")
+        text = f"is empty: give devices by kind, such as {{cpu: {cores()}}}, or systems, such as {{dgx-h100: 4}}."
+        yield Problem(("cluster",), text)
+    elif isinstance(job.cluster, dict) and len(job.cluster) == 1 and job.is_local:
+        count = job.devices
+        if count > cores():
+            text = f"{count} devices are asked, but {cores()} cores are there. Set it to {cores()} or less."
+            yield Problem(("cluster", LOCAL), text)
+    elif isinstance(job.cluster, dict) and (wrong := list(_wrong_parts(job.cluster))):
+        yield from wrong
+    else:
+        try:
+            described(job.cluster, job.prices)
+        except InputError as error:
+            yield Problem(("cluster",), sentence(error))
+
+
+def _wrong_parts(cluster: Mapping[str, int]) -> Iterator[Problem]:
+    for name, count in cluster.items():
+        try:
+            part(name, count)
+        except InputError as error:
+            yield Problem(("cluster", name), sentence(error))
+
+
+def software_exists(job: Job) -> Iterator[Problem]:
+    """Stacks that are known; their files are listed, not read."""
+    for role, known in (("engine", ENGINES), ("trainer", TRAINERS)):
+        name = getattr(job.software, role)
+        if name not in known:
+            yield Problem(("software", role), f"there is no {role} '{name}'. {nearest(name, known)}")
 
 
 def staleness_is_allowed(job: Job) -> Iterator[Problem]:
@@ -168,6 +203,14 @@ def staleness_is_allowed(job: Job) -> Iterator[Problem]:
     elif job.plan.freshness == "latest" and (allowed if asked is None else asked) == 0:
         text = "latest has no effect at staleness 0: allow and ask for staleness, or leave freshness out."
         yield Problem(("plan", "freshness"), text)
+
+
+def sharing_has_a_critic(job: Job) -> Iterator[Problem]:
+    """A permission that nothing can use is a misunderstanding."""
+    heads = {head for model in _graph(job).models if model.trainable for head in model.heads}
+    if job.allow.actor_critic_sharing and "value" not in heads:
+        text = f"is true, but {job.algorithm.name} trains no critic. Remove it, or choose an algorithm with a critic."
+        yield Problem(("allow", "actor_critic_sharing"), text)
 
 
 def output_is_writable(job: Job) -> Iterator[Problem]:
@@ -188,7 +231,9 @@ RULES: tuple[Rule, ...] = (
     context_is_long_enough,
     lengths_agree,
     cluster_exists,
+    software_exists,
     staleness_is_allowed,
+    sharing_has_a_critic,
     evaluation_has_data,
     output_is_writable,
 )
@@ -203,12 +248,20 @@ def _source(job: Job, role: str) -> ModelSource | None:
     """The role's own model, if it is given and can be found; what is wrong with it is for `models_exist`."""
     choice = getattr(job.models, role)
     try:
-        source = resolve_model(choice.path) if choice is not None else None
+        source = resolve_model(choice.path, planned=not job.is_local) if choice is not None else None
         if source is not None and source.directory is not None:
             source.context()
     except InputError:
         return None
     return source
+
+
+def _context(source: ModelSource) -> int | None:
+    """Tokens that a model can see, where its config or its name tells."""
+    if source.directory is not None:
+        return source.context()
+    known = find(source.label)
+    return known.context if known is not None else None
 
 
 def cores() -> int:

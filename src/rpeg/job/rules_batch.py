@@ -25,14 +25,14 @@ def bounded(job: Job) -> Iterator[Problem]:
 
 def divisible(job: Job) -> Iterator[Problem]:
     """Equal minibatches, equal shares of each for every device; otherwise both numbers and the nearest legal ones."""
-    batch, devices = job.batch, max(1, job.devices)
+    batch, devices = job.batch, max(1, job.devices) if job.is_local else 1
     made = (
         f"prompts {batch.prompts} × samples_per_prompt {batch.samples_per_prompt} = {batch.samples} samples"
     )
     if batch.samples % batch.minibatches:
         text = f"{made} do not divide into {batch.minibatches} minibatches. {_way_out(job, devices)}"
         yield Problem(("batch", "minibatches"), text)
-    elif batch.minibatch_samples % devices:
+    elif job.is_local and batch.minibatch_samples % devices:
         text = (
             f"{made} in {batch.minibatches} minibatches are {batch.minibatch_samples} samples each, "
             f"which {devices} devices cannot share equally. {_way_out(job, devices)}"

@@ -6,10 +6,12 @@ a look at the disk are in `rules`.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from rpeg.cluster import Cluster
 from rpeg.job.algorithm import AlgorithmSection
 from rpeg.job.fields import (
     LARGEST,
@@ -27,6 +29,7 @@ from rpeg.job.fields import (
     Staleness,
     Text,
 )
+from rpeg.job.hardware import ClusterChoice, described, is_local
 from rpeg.job.models import ModelSource, resolve_model
 
 
@@ -41,7 +44,7 @@ class ModelChoice(Section):
 
     path: PathText = Field(
         description="bundled:NAME, package:PACKAGE (a GGUF file inside an installed package), "
-        "a directory (relative to the job file) or a Hugging Face id org/name"
+        "a directory (relative to the job file), a Hugging Face id org/name; to plan, also a known model's name"
     )
 
 
@@ -60,15 +63,17 @@ class Models(Section):
         """The choice for a role: its own, or the actor's."""
         return getattr(self, role, None) or self.actor
 
-    def source(self, role: str) -> ModelSource:
-        """Where a role's files are. InputError when they cannot be found."""
-        return resolve_model(self.of(role).path)
+    def source(self, role: str, *, planned: bool = False) -> ModelSource:
+        """Where a role's files are. InputError when they cannot be found. planned: a known shape is enough."""
+        return resolve_model(self.of(role).path, planned=planned)
 
 
 class Data(Section):
     """JSONL files: one prompt a line, with the answer that the reward checks against."""
 
-    train: PathText = Field(description="a JSONL file of prompts (relative to the job file), or bundled:PATH")
+    train: PathText = Field(
+        default="", description="a JSONL file of prompts (relative to the job file), or bundled:PATH"
+    )
     heldout: PathText | None = Field(
         default=None, description="a JSONL file of prompts that are never trained on"
     )
@@ -127,6 +132,15 @@ class ExpectedResponse(Section):
     )
 
 
+class ExpectedPrompt(Section):
+    """Prompt lengths to plan for, in tokens."""
+
+    mean: Annotated[Positive, Field(le=LARGEST)] = Field(description="mean tokens of a prompt")
+    p95: Annotated[Positive, Field(le=LARGEST)] | None = Field(
+        default=None, description="tokens that 95 of 100 prompts stay below; default: a usual spread"
+    )
+
+
 class Lengths(Section):
     """Lengths in tokens."""
 
@@ -134,6 +148,12 @@ class Lengths(Section):
     max_response: Size = Field(description="tokens of a response, at most; longer responses are cut")
     expected_response: ExpectedResponse | None = Field(
         default=None, description="mean and p95 tokens of a response, for planning"
+    )
+    expected_prompt: ExpectedPrompt | None = Field(
+        default=None, description="mean and p95 tokens of a prompt, for planning without data"
+    )
+    correlation: Annotated[NonNegative, Field(le=1)] = Field(
+        default=0.0, description="of the lengths of responses to one prompt, 0 to 1, for planning"
     )
 
 
@@ -143,6 +163,18 @@ class Sampling(Section):
     temperature: Positive = Field(default=1.0, description="divides the logits; training needs it above zero")
     top_p: Share = Field(default=1.0, description="share of probability kept; 1 keeps all")
     top_k: CountOrNone = Field(default=0, description="tokens kept; 0 keeps all")
+
+
+class Software(Section):
+    """What runs the job, for planning on described hardware."""
+
+    engine: Text = Field(
+        default="vllm", description="what generates: vllm, sglang, tensorrt-llm, deepspeed or eager"
+    )
+    trainer: Text = Field(
+        default="flash",
+        description="what trains and scores: flash (PyTorch FSDP), megatron, compiled or eager",
+    )
 
 
 class Optimizer(Section):
@@ -172,6 +204,10 @@ class Allow(Section):
     )
     actor_critic_sharing: Flag = Field(
         default=False, description="whether actor and critic may share a backbone"
+    )
+    behaviour_logprobs: Flag = Field(
+        default=False,
+        description="whether log-probabilities noted during generation may stand in for the actor's own",
     )
 
 
@@ -212,7 +248,11 @@ class Job(Section):
     lengths: Lengths = Field(description="max_prompt and max_response, in tokens")
     sampling: Sampling = Field(default_factory=Sampling, description="temperature, top_p, top_k")
     optimizer: Optimizer = Field(description="lr, and more")
-    cluster: dict[Text, Count] = Field(description="devices by kind, such as {cpu: 2}")
+    cluster: ClusterChoice
+    software: Software = Field(default_factory=Software, description="engine and trainer, for planning")
+    prices: dict[Text, NonNegative] = Field(
+        default_factory=dict, description="of a device-hour, by kind or system, such as {h100: 2.5}"
+    )
     allow: Allow = Field(default_factory=Allow, description="permissions")
     plan: Wishes = Field(default_factory=Wishes, description="wishes for the plan")
     steps: Count = Field(description="training steps")
@@ -222,6 +262,18 @@ class Job(Section):
     output: PathText = Field(description="the run's directory (relative to where rpeg is started)")
 
     @property
+    def is_local(self) -> bool:
+        """Whether its devices are processes of this machine; else it can be planned, not run here."""
+        return is_local(self.cluster)
+
+    @cached_property
+    def hardware(self) -> Cluster:
+        """The described cluster to plan for. InputError where it is unknown."""
+        return described(self.cluster, self.prices)
+
+    @property
     def devices(self) -> int:
         """Devices of all kinds."""
-        return sum(self.cluster.values())
+        if isinstance(self.cluster, dict) and self.is_local:
+            return sum(self.cluster.values())
+        return len(self.hardware)

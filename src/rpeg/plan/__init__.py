@@ -4,6 +4,7 @@ from rpeg.plan.assignment import Assignment, Devices, Host, device_lane, host_la
 from rpeg.plan.check import check, find_cycle, violations
 from rpeg.plan.item import Item, ItemKind, Slot
 from rpeg.plan.json import digest, plan_from_json, plan_to_json, read_plan, write_plan
+from rpeg.plan.lanes import Cell, Lanes
 from rpeg.plan.lowering import Arc, Copy, Lowered, Task, coincide, lower
 from rpeg.plan.members import (
     Members,
@@ -23,12 +24,14 @@ __all__ = [
     "Arc",
     "Assignment",
     "BasePart",
+    "Cell",
     "Copy",
     "Devices",
     "Host",
     "Item",
     "ItemKind",
     "Lane",
+    "Lanes",
     "Lowered",
     "Members",
     "Minibatches",

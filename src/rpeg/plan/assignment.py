@@ -15,7 +15,7 @@ class Devices:
     ids: tuple[int, ...]
 
     def __str__(self) -> str:
-        return f"devices {_ranges(self.ids)}"
+        return f"devices {ranges(self.ids)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,9 @@ class Assignment:
     microbatch: samples in one forward of a device; for GENERATE the responses that a replica holds at once.
     recompute: which activations are computed again in the backward pass: none, selective or full.
     offload: what rests in host memory between runs: none, optimizer or all.
+    bundles: the data-parallel replicas are put into so many bundles that work as one: a bundle is one item where
+    replicas run apart, and its devices are one lane where no other stage splits them. 0: every replica is on its own
+    and every device is a lane. Plans for thousands of devices stay small by it.
     """
 
     stage: str
@@ -45,15 +48,21 @@ class Assignment:
     backend: str = "torch"
     recompute: str = "none"
     offload: str = "none"
+    bundles: int = 0
 
-    def lanes(self, replica: int) -> tuple[str, ...]:
-        """The lanes that one replica's items hold."""
+    def devices_of(self, item: int) -> tuple[int, ...]:
+        """The devices of one replica, or bundle of replicas; none on a host."""
         if isinstance(self.block, Host):
-            return (host_lane(self.block.node, replica),)
-        size = len(self.block.ids) // self.parallelism.dp
-        return tuple(device_lane(i) for i in self.block.ids[replica * size : (replica + 1) * size])
+            return ()
+        return tuple(i for rank, i in enumerate(self.block.ids) if self.bundle_of(rank) == item)
+
+    def bundle_of(self, rank: int) -> int:
+        """The bundle (the replica, where there are none) that a rank of the block is in."""
+        replica = self.parallelism.replica_of(rank)
+        return replica * self.bundles // self.parallelism.dp if self.bundles else replica
 
     def all_lanes(self) -> tuple[str, ...]:
+        """One of each device and host slot; a plan with bundles has fewer, see `Lowered.lanes`."""
         if isinstance(self.block, Host):
             return tuple(host_lane(self.block.node, slot) for slot in range(self.block.slots))
         return tuple(device_lane(i) for i in self.block.ids)
@@ -63,7 +72,8 @@ class Assignment:
         if isinstance(self.block, Host):
             return self.block.slots
         sharded = self.parallelism.zero == 3
-        return self.parallelism.dp if kind is Kind.GENERATE or (kind is Kind.INFERENCE and not sharded) else 1
+        apart = kind is Kind.GENERATE or (kind is Kind.INFERENCE and not sharded)
+        return (self.bundles or self.parallelism.dp) if apart else 1
 
 
 def device_lane(device: int) -> str:
@@ -76,7 +86,7 @@ def host_lane(node: int, slot: int) -> str:
     return f"host{node}.{slot}"
 
 
-def _ranges(ids: tuple[int, ...]) -> str:
+def ranges(ids: tuple[int, ...]) -> str:
     """(0, 1, 2, 5) → ``0-2,5``."""
     runs: list[list[int]] = []
     for i in sorted(ids):

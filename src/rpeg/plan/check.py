@@ -67,6 +67,11 @@ def parallelism_fits_blocks(plan: Plan) -> Iterator[str]:
                 f"stage {a.stage} has parallelism {a.parallelism} over {a.parallelism.devices} devices "
                 f"and a block of {len(a.block.ids)}; the two must be equal"
             )
+        if a.bundles < 0 or (a.bundles and a.parallelism.dp % a.bundles):
+            yield (
+                f"stage {a.stage} has dp {a.parallelism.dp} in {a.bundles} bundles, which are not equal; "
+                f"{_nearest_divisors(a.parallelism.dp, a.bundles)} would be"
+            )
         if a.microbatch < 1:
             yield f"stage {a.stage} has micro-batches of {a.microbatch}; at least 1"
         for name, value, known in (("recompute", a.recompute, RECOMPUTE), ("offload", a.offload, OFFLOAD)):
@@ -109,18 +114,18 @@ def parts_are_supported(plan: Plan) -> Iterator[str]:
             continue
         if edge.chunk.unit is Unit.MINIBATCH and w.epochs > 1:
             yield (
-                f"edge {edge.name} brings minibatches as they are ready, and there are {w.epochs} epochs: later ones go over "
-                f"the whole batch again; take 1 epoch, or the batch of a step at once"
+                f"edge {edge.name} brings minibatches as they are ready, and there are {w.epochs} epochs: "
+                f"later ones go over the whole batch again; take 1 epoch, or the batch of a step at once"
             )
         if edge.chunk.unit is Unit.SAMPLE and edge.chunk.count > w.samples:
             yield f"edge {edge.name}: chunks of {edge.chunk.count} samples exceed the batch"
     for stage in plan.graph.stages:
         replicas = plan.assignment(stage.name).replicas(stage.kind) if stage.kind is Kind.GENERATE else 1
-        if 1 < stage.parts and w.prompts // replicas < stage.parts:
+        if stage.parts > 1 and w.prompts // replicas < stage.parts:
             each = f" over {replicas} replicas" if replicas > 1 else ""
             yield (
-                f"stage {stage.name} is split into {stage.parts} parts of whole groups and has {w.prompts} prompts{each}; "
-                f"at most {w.prompts // replicas} parts"
+                f"stage {stage.name} is split into {stage.parts} parts of whole groups and has {w.prompts} "
+                f"prompts{each}; at most {w.prompts // replicas} parts"
             )
 
 

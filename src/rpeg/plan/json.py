@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rpeg.cluster import Cluster
+from rpeg.cluster import MOST_DEVICES, Cluster
 from rpeg.errors import InputError, PlanError
 from rpeg.fields import Fields, is_text, is_whole, read_json, shown
 from rpeg.plan.assignment import Assignment, Devices, Host
@@ -23,6 +23,8 @@ from rpeg.text import parse, text
 from rpeg.workload import Workload
 
 SCHEMA = 1
+
+_MOST_LISTED = 16
 
 _MOST_SLOTS = 1_000_000
 """More workers on one host than any has: a number beyond is a slip, and each would be a lane."""
@@ -93,7 +95,7 @@ def digest(plan: Plan) -> str:
 
 def _assignment_to_json(a: Assignment) -> dict[str, Any]:
     block = (
-        {"devices": list(a.block.ids)}
+        {"devices": _devices_to_json(a.block.ids)}
         if isinstance(a.block, Devices)
         else {"host": a.block.node, "slots": a.block.slots}
     )
@@ -106,7 +108,26 @@ def _assignment_to_json(a: Assignment) -> dict[str, Any]:
         "backend": a.backend,
         "recompute": a.recompute,
         "offload": a.offload,
+        **({"bundles": a.bundles} if a.bundles else {}),
     }
+
+
+def _devices_to_json(ids: tuple[int, ...]) -> list[int] | str:
+    """Many in a row as `0-63`; else each."""
+    whole = len(ids) > _MOST_LISTED and ids == tuple(range(ids[0], ids[-1] + 1))
+    return f"{ids[0]}-{ids[-1]}" if whole else list(ids)
+
+
+def _devices_from_json(fields: Fields) -> tuple[int, ...]:
+    value = fields.get("devices")
+    if not isinstance(value, str):
+        return fields.wholes("devices")
+    first, dash, last = value.partition("-")
+    if not (dash and first.isdecimal() and last.isdecimal()) or int(last) >= MOST_DEVICES:
+        raise PlanError(
+            f"{fields.what} has devices {shown(value)}, a list of numbers or FIRST-LAST is needed"
+        )
+    return tuple(range(int(first), int(last) + 1))
 
 
 def _assignment_from_json(value: object) -> Assignment:
@@ -114,7 +135,7 @@ def _assignment_from_json(value: object) -> Assignment:
     stage = fields.text("stage")
     fields.what = f"assignment of stage {stage}"
     if "devices" in fields.data:
-        block: Devices | Host = Devices(fields.wholes("devices"))
+        block: Devices | Host = Devices(_devices_from_json(fields))
     else:
         block = Host(fields.whole("host"), fields.whole("slots", most=_MOST_SLOTS))
     assignment = Assignment(
@@ -125,6 +146,7 @@ def _assignment_from_json(value: object) -> Assignment:
         fields.text("backend"),
         fields.text("recompute"),
         fields.text("offload"),
+        fields.whole("bundles", 0),
     )
     fields.finish()
     return assignment

@@ -15,14 +15,15 @@ then both use the same memory and the version is there when the update is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from math import gcd
 
 from rpeg.ir import Edge, Freshness, Graph, Kind, Stage
 from rpeg.plan.assignment import Assignment
 from rpeg.plan.item import ItemKind, Slot
+from rpeg.plan.lanes import Lanes, lanes_of
 from rpeg.plan.members import Members, Minibatches, Prompts
 from rpeg.plan.parts import BasePart, base_parts
 from rpeg.plan.shares import Shares
@@ -99,6 +100,7 @@ class Lowered:
     arcs: tuple[Arc, ...]
     parts: tuple[BasePart, ...]
     copies: tuple[Copy, ...]
+    held: Lanes = field(default_factory=lambda: Lanes({}))
 
     @cached_property
     def arcs_into(self) -> Mapping[Slot, tuple[Arc, ...]]:
@@ -136,6 +138,7 @@ class Lowered:
         return next((c for c in self.copies if c.model == model and stage in c.stages), None)
 
 
+@lru_cache(maxsize=64)
 def lower(graph: Graph, assignments: tuple[Assignment, ...], workload: Workload) -> Lowered:
     """All items and arcs of one step. Raises PlanError where a chunk cannot be cut from the batch."""
     by_stage = {a.stage: a for a in assignments}
@@ -143,15 +146,16 @@ def lower(graph: Graph, assignments: tuple[Assignment, ...], workload: Workload)
     copies = tuple(_copies(graph, by_stage))
     shares = Shares(graph, by_stage, workload, parts)
     observers = graph.observers()
+    held = lanes_of(assignments)
     tasks: dict[Slot, Task] = {}
     for stage in graph.stages:
-        for task in _stage_tasks(shares, stage, stage.name in observers):
+        for task in _stage_tasks(shares, held, stage, stage.name in observers):
             tasks[task.slot] = task
     for copy in copies:
-        for task in _transfer_tasks(graph, copy, by_stage, observers):
+        for task in _transfer_tasks(graph, held, copy, by_stage, observers):
             tasks[task.slot] = task
-    lowered = Lowered(tasks, (), parts, copies)
-    return Lowered(tasks, tuple(dict.fromkeys(_arcs(shares, lowered))), parts, copies)
+    lowered = Lowered(tasks, (), parts, copies, held)
+    return Lowered(tasks, tuple(dict.fromkeys(_arcs(shares, lowered))), parts, copies, held)
 
 
 def coincide(edge: Edge, trainer: Assignment, consumer: Assignment) -> bool:
@@ -160,11 +164,11 @@ def coincide(edge: Edge, trainer: Assignment, consumer: Assignment) -> bool:
     return edge.src == edge.dst or (edge.delay == 1 and same)
 
 
-def _stage_tasks(shares: Shares, stage: Stage, observer: bool) -> Iterator[Task]:
+def _stage_tasks(shares: Shares, held: Lanes, stage: Stage, observer: bool) -> Iterator[Task]:
     assignment = shares.by_stage[stage.name]
-    gang = assignment.all_lanes() if stage.kind is not Kind.HOST and shares.replicas(stage) == 1 else None
+    gang = stage.kind is not Kind.HOST and shares.replicas(stage) == 1
     for own in shares.of(stage):
-        lanes = gang or assignment.lanes(own.replica)
+        lanes = held.of(assignment, None if gang else own.replica)
         slot = Slot(ItemKind.RUN, stage.name, own.part, own.replica)
         yield Task(slot, lanes, stage.every, 0, observer, own.covers, own.share, own.members)
 
@@ -185,7 +189,7 @@ def _copies(graph: Graph, by_stage: Mapping[str, Assignment]) -> Iterator[Copy]:
 
 
 def _transfer_tasks(
-    graph: Graph, copy: Copy, by_stage: Mapping[str, Assignment], observers: frozenset[str]
+    graph: Graph, held: Lanes, copy: Copy, by_stage: Mapping[str, Assignment], observers: frozenset[str]
 ) -> Iterator[Task]:
     consumer = by_stage[copy.stages[0]]
     stage = graph.stage(copy.stages[0])
@@ -193,7 +197,7 @@ def _transfer_tasks(
     observer = any(name in observers for name in copy.stages)
     replicas = consumer.replicas(stage.kind)
     for replica in range(replicas):
-        lanes = consumer.all_lanes() if replicas == 1 else consumer.lanes(replica)
+        lanes = held.of(consumer, None if replicas == 1 else replica)
         slot = Slot(ItemKind.TRANSFER, copy.name, 0, replica)
         yield Task(slot, lanes, every, copy.first_step, observer)
 
@@ -213,25 +217,27 @@ def _arcs(shares: Shares, lowered: Lowered) -> Iterator[Arc]:
 def _data_arcs(shares: Shares, edge: Edge, lowered: Lowered) -> Iterator[Arc]:
     streams = shares.graph.stage(edge.src).kind is Kind.GENERATE and edge.chunk is not None
     consumers = lowered.tasks_of(edge.dst)
+    split = any(isinstance(dst.members, Prompts) for dst in consumers)
     for src in lowered.tasks_of(edge.src):
-        held = shares.held(src.covers, src.members) if edge.chunk is None else None
+        held = shares.held(src.covers, src.members) if split else None
+        partial = _is_known_late(shares, src)
         for dst in consumers:
             shared = set(src.covers) & set(dst.covers)
             if src.covers and dst.covers and not shared:
                 continue
-            if held is not None and isinstance(dst.members, Prompts) and not held.meets(dst.members):
+            if held and isinstance(dst.members, Prompts) and not held.meets(dst.members):
                 continue
-            asked = dst.members is not None and (streams or _known_late(shares, src, dst))
+            fixed = src.members is not None and isinstance(dst.members, Minibatches)
+            asked = dst.members is not None and (streams or partial or fixed)
             for part in sorted(shared) if streams else (None,):
                 yield Arc(src.slot, dst.slot, edge.delay, edge.data, part, asked)
 
 
-def _known_late(shares: Shares, src: Task, dst: Task) -> bool:
-    """Whether it is not known here if `src` holds members of `dst`."""
-    if src.members is not None:
-        return isinstance(dst.members, Minibatches)
-    generates = shares.graph.stage(src.slot.name).kind is Kind.GENERATE
-    return not generates and len(src.covers) < len(shares.parts)
+def _is_known_late(shares: Shares, task: Task) -> bool:
+    """Whether which samples an item holds is known only when they have completed: those of some parts of a stream."""
+    generates = shares.graph.stage(task.slot.name).kind is Kind.GENERATE
+    whole = len(task.covers) == len(shares.everything(task.slot.name))
+    return not generates and task.members is None and not whole
 
 
 def _weights_arcs(edge: Edge, lowered: Lowered) -> Iterator[Arc]:

@@ -46,6 +46,10 @@ class Parallelism:
     def devices_per_replica(self) -> int:
         return self.tp * self.pp * self.cp
 
+    def replica_of(self, rank: int) -> int:
+        """The data-parallel replica that a rank belongs to."""
+        return rank // (self.tp * self.cp) % self.dp
+
     @property
     def layout(self) -> tuple[int, ...]:
         """What decides which bytes lie on which device: two stages of equal layout and block share weights."""

@@ -1,7 +1,7 @@
 """Finding good plans for a problem: `plan_job`."""
 
 from rpeg.search.constructions import Construction, build, constructions
-from rpeg.search.from_job import cluster_of, from_job, model_architecture, most_rows
+from rpeg.search.from_job import cluster_of, from_job, model_architecture, most_rows, permissions_of
 from rpeg.search.problem import Permissions, Problem
 from rpeg.search.rank import Candidate, Misfit, Ranked, devices_in_short, plan_job
 
@@ -19,5 +19,6 @@ __all__ = [
     "from_job",
     "model_architecture",
     "most_rows",
+    "permissions_of",
     "plan_job",
 ]

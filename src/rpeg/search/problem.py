@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rpeg.cluster import Cluster
 from rpeg.ir import Graph
 from rpeg.sim import Facts
+from rpeg.transforms import Changes, Transform
+from rpeg.transforms.asynchrony import BoundedAsynchrony
 from rpeg.workload import Workload
 
 
@@ -15,12 +18,27 @@ class Permissions:
     """What a plan may and must change of what is learned.
 
     staleness: versions that a trained token may be behind, at most. wished_staleness: exactly that (None: any
-    permitted). freshness: of asynchronous weights edges.
+    permitted). freshness: of asynchronous weights edges. actor_critic_sharing: both may become one model.
+    behaviour_logprobs: those of generation may stand in for old ones.
     """
 
     staleness: int = 0
     wished_staleness: int | None = None
     freshness: str = "exact"
+    actor_critic_sharing: bool = False
+    behaviour_logprobs: bool = False
+
+    def permits(self, transform: Transform) -> bool:
+        """Whether a plan may use it: what changes only the schedule always, the rest by its key of a job's `allow`."""
+        if transform.changes is Changes.SCHEDULE:
+            return True
+        if isinstance(transform, BoundedAsynchrony):
+            return transform.staleness <= self.staleness
+        return getattr(self, transform.permission, False) is True
+
+    def refused(self, applied: Iterable[Transform]) -> tuple[Transform, ...]:
+        """Those that a plan may not use."""
+        return tuple(transform for transform in applied if not self.permits(transform))
 
     @property
     def choices(self) -> tuple[int, ...]:
@@ -45,3 +63,8 @@ class Problem:
     microbatch: int = 64
     permissions: Permissions = Permissions()
     assumptions: tuple[str, ...] = ()
+
+    @property
+    def is_local(self) -> bool:
+        """Whether its devices are processes of this machine; else they are described."""
+        return all(kind.name == "cpu" for kind in self.cluster.kinds)

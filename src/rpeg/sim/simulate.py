@@ -118,7 +118,7 @@ class _Simulation:
         reads, makes = self._versions(command)
         digests = {f"{m}@{v}": f"sim:{m}@{v}" for m, v in [*reads.items(), *makes.items()]}
         batch = self._batch(command)
-        ids = _by_lane(batch, len(command.lanes))
+        ids = self._by_lane(item, batch, command.lanes)
         prompts = 0 if self._kind(item) is Kind.GENERATE else 1
         spans = []
         for lane, own in zip(command.lanes, ids, strict=True):
@@ -129,6 +129,19 @@ class _Simulation:
             )
         return spans
 
+    def _by_lane(self, item: Item, batch: Batch, lanes: tuple[str, ...]) -> list[Batch]:
+        """The samples of each lane: its data-parallel ranks' shares; lanes of one model replica have the same."""
+        if len(lanes) == 1 or item.kind is not ItemKind.RUN:
+            return [batch] * len(lanes)
+        cells = self._scheduler.lowered.held.cells(self._plan.assignment(item.name), lanes)
+        shares = iter(share(batch.ids, batch.response_lengths, sum(len(cell.replicas) for cell in cells)))
+        position = {sample_id: i for i, sample_id in enumerate(batch.ids)}
+        own: dict[str, Batch] = {}
+        for cell in cells:
+            ids = [i for _ in cell.replicas for i in next(shares)]
+            own.update(dict.fromkeys(cell.lanes, batch.take([position[i] for i in ids])))
+        return [own[lane] for lane in lanes]
+
     def _versions(self, command: Launch | SyncWeights) -> tuple[dict[str, int], dict[str, int]]:
         """Versions that an item reads and makes."""
         if isinstance(command, SyncWeights):
@@ -137,12 +150,3 @@ class _Simulation:
         if self._kind(command.item) is not Kind.TRAIN or not self._scheduler.lowered.ends(command.item.slot):
             return reads, {}
         return reads, dict.fromkeys(reads, command.item.step + 1)
-
-
-def _by_lane(batch: Batch, lanes: int) -> list[Batch]:
-    """The samples of each rank of a gang."""
-    position = {sample_id: i for i, sample_id in enumerate(batch.ids)}
-    if lanes == 1:
-        return [batch]
-    shares = share(batch.ids, batch.response_lengths, lanes)
-    return [batch.take([position[i] for i in ids]) for ids in shares]

@@ -46,9 +46,10 @@ class Streaming(Transform):
     def candidates(cls, graph: Graph) -> Iterator[Self]:
         """Sizes in powers of two, by sample and by group, bounded further by the plan's batch; minibatches one by one."""
         sizes = [(2**i, unit) for unit in (Unit.SAMPLE, Unit.GROUP) for i in range(10)]
+        takers = {unit: _takers(graph, unit) for unit in Unit}
         for count, unit in (*sizes, (1, Unit.MINIBATCH)):
-            takers, chunk = _takers(graph, unit), Chunk(count, unit)
-            if takers and any(_streamed(e, takers, chunk) != e for e in graph.edges):
+            chunk = Chunk(count, unit)
+            if takers[unit] and any(_streamed(e, takers[unit], chunk) != e for e in graph.edges):
                 yield cls(count, str(unit))
 
 
@@ -78,6 +79,8 @@ def _takers(graph: Graph, unit: Unit) -> frozenset[str]:
             or stage.scope > unit.covers
             or stage.parts > 1
         ):
+            continue
+        if len(graph.generators_of(stage.name)) > 1:
             continue
         sources = [graph.stage(edge.src) for edge in edges]
         if all(source.kind is Kind.GENERATE or source.name in takers for source in sources):

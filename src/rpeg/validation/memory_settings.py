@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
-from rpeg.architecture import Architecture
-from rpeg.cost.execution import Execution, Offload, Recompute
+from rpeg.architecture import Architecture, named, names
+from rpeg.cost.execution import Execution, Offload, Recompute, Targets
 from rpeg.cost.machine import Machine
 from rpeg.cost.precision import Precision
 from rpeg.cost.stack import stack
@@ -61,6 +62,7 @@ def job_of(record: Record) -> MemoryJob:
         recompute=recompute_of(record),
         offload=offload_of(record),
         lora_rank=None if inference else adapter_rank(record, architecture),
+        lora_targets=targets_of(record),
     )
     passes = int(record.get("grad_accum") or 0) or _passes(record, layout.dp, microbatch)
     return MemoryJob(
@@ -73,32 +75,40 @@ def job_of(record: Record) -> MemoryJob:
     )
 
 
-def architecture_of(record: Record) -> Architecture:
-    """The row's model; a vocabulary that it leaves out is that of the tokenizer that such a model is trained with.
+def _is_inference(record: Record) -> bool:
+    words = f"{record.get('task') or ''} {record.get('phase') or ''}".lower()
+    return bool(re.search(r"infer|generat", words))
 
-    InputError where the row's options name parts whose shapes it does not give.
+
+def architecture_of(record: Record) -> Architecture:
+    """The row's model. One that leaves out its vocabulary is the known model of just that shape, where there is one.
+
+    Else it has the tokenizer that Megatron's tests train with: GPT-2's 50,257 entries, padded to a multiple of 128.
     """
     model = dict(record.get("model") or {})
-    options = dict(record.get("options") or {})
     if not model.get("vocab") and model.get("layers"):
-        model["vocab"] = _vocabulary(model)
-    architecture = naming.architecture_of(model)
-    if model.get("mla") and architecture.latent is None:
-        raise InputError(f"model {architecture.name} has latent attention, its ranks are not given")
-    if options.get("moe-latent-size") and not (architecture.experts and architecture.experts.latent):
-        raise InputError(
-            f"model {architecture.name} has recurrent layers or latent experts whose shapes are not given"
+        shape = (
+            model["layers"],
+            model.get("hidden"),
+            model.get("heads"),
+            model.get("kv_heads"),
+            model.get("n_experts"),
         )
-    return architecture
+        twin = _by_shape().get(shape)
+        if twin is not None:
+            return named(twin)
+        model["vocab"] = 50304
+    return naming.architecture_of(model)
 
 
-def _vocabulary(model: Mapping[str, Any]) -> int:
-    """Mixtral's tokenizer has 32,000 entries; that of Nemotron-4 15B (arXiv:2402.16819, table 1) 256,000; Megatron's
-    GPT-2 tokenizer 50,257, padded to a multiple of 128."""
-    name = str(model.get("name", "")).lower()
-    if "mixtral" in name:
-        return 32000
-    return 256000 if (model.get("layers"), model.get("hidden")) == (32, 6144) else 50304
+@cache
+def _by_shape() -> dict[tuple[int | None, ...], str]:
+    """Known models by layers, hidden width, heads, kv_heads and experts."""
+    out: dict[tuple[int | None, ...], str] = {}
+    for name in names():
+        a = named(name)
+        out[a.layers, a.hidden, a.heads, a.kv_heads, a.experts.count if a.experts else None] = name
+    return out
 
 
 def layout_of(record: Record, architecture: Architecture, stack_name: str) -> Parallelism:
@@ -112,12 +122,17 @@ def layout_of(record: Record, architecture: Architecture, stack_name: str) -> Pa
         degree["ep"] *= int(record.get("etp") or degree["tp"])
     dp = int(record.get("dp") or max(1, _devices(record, architecture, degree) // replica))
     stage = record.get("zero_stage")
-    zero = int(stage) if stage is not None else 3 * (dp > 1)
+    zero = int(stage) if stage is not None else _usual_stage(stack_name) * (dp > 1)
     stated = record.get("sequence_parallel")
     along = degree["tp"] > 1 and (bool(stated) if stated is not None else zero == 3)
     return Parallelism(
         dp=dp, zero=zero, shard=_shard(record, dp, degree["cp"]), sequence_parallel=along, **degree
     )
+
+
+def _usual_stage(stack_name: str) -> int:
+    """ZeRO stage where a row gives none: Megatron and DeepSpeed shard optimizer state, PyTorch's own FSDP all."""
+    return 1 if stack_name in ("megatron", "eager") else 3
 
 
 def _devices(record: Record, architecture: Architecture, degree: Mapping[str, int]) -> int:
@@ -137,6 +152,11 @@ def adapter_rank(record: Record, architecture: Architecture) -> int | None:
     if not few and not re.search(r"lora|adapter", words):
         return None
     return int(record.get("lora_rank") or record.get("lora_r") or _LORA_RANK)
+
+
+def targets_of(record: Record) -> Targets:
+    """Queries and values, where libraries adapt only these by default and the row counts what is trained; else all."""
+    return "attention" if record.get("trainable_params") else "all"
 
 
 def offload_of(record: Record) -> Offload:
@@ -166,6 +186,8 @@ def precision_of(record: Record, zero: int) -> Precision:
         precision = Precision()
     if zero == 3 and precision.master:
         precision = replace(precision, weights="float32", master=False)
+    if dict(record.get("options") or {}).get("grad-reduce-in-bf16"):
+        precision = replace(precision, gradients="bfloat16")
     if "8bit" in str(record.get("optimizer") or "").lower().replace("-", ""):
         precision = replace(precision, moments="int8")
     quantised = str(record.get("quantization") or "").lower()
@@ -173,7 +195,9 @@ def precision_of(record: Record, zero: int) -> Precision:
     if "nf4" in quantised or "qlora" in task:
         # bitsandbytes' layers return the dtype of their input, and what is not quantised is float32 there
         weights = "nf4-double" if "dq" in quantised else "nf4"
-        precision = replace(precision, weights=weights, activations="float32")
+        precision = replace(precision, weights=weights)
+        if not _is_inference(record):
+            precision = replace(precision, activations="float32")
     return precision
 
 
@@ -184,8 +208,8 @@ def recompute_of(record: Record) -> Recompute:
         return "full"
     if words.startswith("selective"):
         return "selective"
-    sharded = record.get("zero_stage") is None and int(record.get("n_gpus") or 1) > 1
-    return "full" if sharded else "none"
+    tuned = record.get("task") and record.get("zero_stage") is None and int(record.get("n_gpus") or 1) > 1
+    return "full" if tuned else "none"
 
 
 def reported_rank(record: Record, pp: int) -> int | None:

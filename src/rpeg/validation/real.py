@@ -134,19 +134,24 @@ def iteration(it: Iteration) -> Cost:
 def _generation(it: Iteration) -> Cost:
     execution = Execution(replace(it.layouts["actor_gen"], sequence_parallel=False), _HALF, graphs=it.graphs)
     lengths = np.full(it.samples, it.prompt), np.full(it.samples, it.response)
-    policy = Policy("static", max_rows=it.samples, share_prefixes=False)
-    machine, policy = it.machine(fused=False), Policy("static", max_rows=it.samples, share_prefixes=False)
+    policy = Policy("static", max_rows=it.samples, share_prefixes=False, overlapped=False)
+    machine, policy = (
+        it.machine(fused=False),
+        Policy("static", max_rows=it.samples, share_prefixes=False, overlapped=False),
+    )
     run = generate_stage(it.architecture("actor"), *lengths, execution, machine, policy=policy)
-    return sequence("generate (actor)", [*run.cost.children, _between_microbatches(it, machine)])
+    return sequence("generate (actor)", [*run.cost.children, _around_layers(it, machine)])
 
 
-def _between_microbatches(it: Iteration, machine: Machine) -> Cost:
-    """Each of pp micro-batches in flight is sampled and prepared by the host for every token, one after another.
+def _around_layers(it: Iteration, machine: Machine) -> Cost:
+    """What a stage launches for a token beside its layers, as many kernels as a layer has.
 
-    The stage's cost holds this time once, as if there were one batch.
+    It receives, embeds or projects and samples, and sends; each stage does so for each of pp micro-batches.
     """
-    more = (it.layouts["actor_gen"].pp - 1) * it.response
-    return Cost("host between micro-batches", more * machine.stack.serving.serial_step_seconds, bound="host")
+    passes = it.layouts["actor_gen"].pp * it.response
+    return Cost(
+        "host around layers", passes * machine.stack.serving.launch_seconds, bound="host", count=passes
+    )
 
 
 def _inference(it: Iteration, call: str, role: str, head: Head) -> Cost:

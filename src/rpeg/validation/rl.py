@@ -14,11 +14,13 @@ from typing import Any
 from rpeg.cost import Cost
 from rpeg.errors import InputError
 from rpeg.validation.outcome import Outcome
-from rpeg.validation.rl_rows import Logged, flattened, table_row
+from rpeg.validation.rl_rows import Logged, flattened, table_row, weights_cost
 from rpeg.validation.rl_step import step_cost
 
 Record = Mapping[str, Any]
 
+# Of a step whose other parts wait for an environment: the part that is predicted.
+_PART = "mean_weight_sync_s"
 _STEP = ("step_time_s", "step_s", "step_s_excl_test_and_save", "step_s_excl_test", "mean_step_s")
 
 
@@ -42,12 +44,18 @@ def measured(record: Record) -> float | None:
         for key in _STEP:
             if isinstance(figures.get(key), int | float):
                 return float(figures[key])
-    return None
+    return float(record["measured"][_PART]) if _is_part(record) else None
 
 
-def content(record: Record) -> tuple[Any, ...]:
-    """What two rows share when they state one measurement, whatever file they stand in: count it once."""
-    flat = flattened(record)
+def _is_part(record: Record) -> bool:
+    return isinstance((record.get("measured") or {}).get(_PART), int | float)
+
+
+def content(record: Record) -> tuple[Any, ...] | None:
+    """What two rows share when they state one measurement, whatever file they stand in; None without a measurement."""
+    flat, seconds = flattened(record), measured(record)
+    if seconds is None:
+        return None
     model = flat.get("model")
     name = str(model.get("name") if isinstance(model, Mapping) else model).rpartition("/")[2]
     gpu = re.match(r"[A-Za-z]+\d+", str(flat.get("gpu")))
@@ -57,7 +65,7 @@ def content(record: Record) -> tuple[Any, ...]:
         gpu[0] if gpu else "",
         flat.get("gpus") or flat.get("n_gpus"),
         float(flat["avg_seq_len"]) if flat.get("avg_seq_len") else None,
-        measured(record),
+        seconds,
     )
 
 
@@ -66,6 +74,8 @@ def _cost(record: Record) -> Cost:
         return step_cost(Logged(record).step())
     flat = flattened(record)
     if "swe" in str(flat.get("algorithm", "")).lower():
+        if _is_part(record):
+            return weights_cost(flat)
         raise InputError("turns wait for an environment whose latency is not given")
     return step_cost(table_row(record))
 
@@ -76,4 +86,5 @@ def _words(record: Record) -> str:
     name = model.get("name") if isinstance(model, Mapping) else model
     kind = flat.get("placement") or flat.get("policy") or ""
     devices = flat.get("gpus") or flat.get("n_gpus") or "?"
-    return f"{flat.get('algorithm', '?')} {name} on {devices} × {flat.get('gpu')} {kind}"
+    part = ", weight transfer alone" if _is_part(record) else ""
+    return f"{flat.get('algorithm', '?')} {name} on {devices} × {flat.get('gpu')} {kind}{part}"

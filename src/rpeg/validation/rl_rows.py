@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rpeg.architecture import Architecture
-from rpeg.cost import Execution, Precision
+from rpeg.cost import Cost, Execution, Machine, Precision, stack
+from rpeg.cost.network import Held, named_tensors, sync, transfer
 from rpeg.errors import InputError
 from rpeg.plan import Parallelism
 from rpeg.validation.naming import architecture_of, fabric_of, kind_of, serving_stack_of, training_stack_of
@@ -40,11 +41,12 @@ def flattened(record: Record) -> dict[str, Any]:
 def table_row(record: Record) -> RlStep:
     """A row of a table of steps. InputError names the field that it lacks."""
     flat = flattened(record)
+    kind = kind_of(str(_given(flat, "gpu")))
+    response = float(_given(flat, "avg_seq_len"))
     architecture = _architecture(flat)
     layout = _trained(flat)
     devices, apart = _count(flat, "gpus", "n_gpus"), _generators(flat)
     width = _count(flat, "max_total_sequence_length", "max_seq_len")
-    response = float(_given(flat, "avg_seq_len"))
     trained = _count(flat, "samples_per_step", "gen_batch")
     prompts = flat.get("num_prompts_per_step")
     group = int(flat.get("num_generations_per_prompt") or 1)
@@ -53,7 +55,7 @@ def table_row(record: Record) -> RlStep:
     fp8 = "fp8" in f"{flat.get('train_precision')} {flat.get('precision')}".lower()
     return RlStep(
         architecture=architecture,
-        kind=kind_of(str(_given(flat, "gpu"))),
+        kind=kind,
         fabric=fabric_of({**flat, "n_gpus": devices}),
         devices=devices,
         generated=max(trained, int(prompts) * group if prompts else 0),
@@ -118,7 +120,9 @@ class Logged:
             group=group,
             prompt=float(prompt),
             response=float(response),
-            longest=int(_first(lengths, "max_response", "response_length/max") or 4 * response),
+            longest=int(
+                _first(lengths, "max_seen_response", "max_response", "response_length/max") or 4 * response
+            ),
             updates=max(1, prompts // int(batch.get("ppo_mini_batch_size") or prompts)),
             scorings=2 if "KL" in str(row.get("algorithm")) else 1,
             generate=Execution(
@@ -132,6 +136,21 @@ class Logged:
             memory_share=row.get("gpu_memory_utilization"),
             critic="PPO" in str(row.get("algorithm")),
         )
+
+
+def weights_cost(flat: Record) -> Cost:
+    """The transfer of new weights from trainers to generators alone, where a row gives both layouts."""
+    kind, architecture = kind_of(str(_given(flat, "gpu"))), _architecture(flat)
+    trainers, generators = _count(flat, "train_gpus"), _count(flat, "gen_gpus")
+    tp, pp = _count(flat, "tensor_parallelism"), _count(flat, "pipeline_parallelism")
+    gen_tp = _count(flat, "generation_tensor_parallelism")
+    train = Parallelism(trainers // (tp * pp), tp, pp, ep=_count(flat, "expert_parallelism"), zero=1)
+    serve = Parallelism(generators // gen_tp, gen_tp, ep=_count(flat, "generation_expert_parallelism"))
+    fabric = fabric_of({**flat, "n_gpus": trainers + generators})
+    engine = serving_stack_of(str(flat.get("generation_backend")))
+    plan = transfer(architecture, Held(train), Held(serve, trainers), fabric)
+    machine = Machine(kind, fabric, stack(engine, kind.name))
+    return sync(plan, machine, "broadcast", tensors=named_tensors(architecture))
 
 
 def _architecture(flat: Record) -> Architecture:

@@ -20,6 +20,11 @@ Ints = npt.NDArray[np.int64]
 # Draws of lengths that a cost is integrated over: seeded, so that a row always has the same prediction.
 _SEED = 0
 
+# The stack whose generation launches kernel by kernel.
+_PLAIN = "eager"
+# vLLM runs up to 1,024 sequences at once on devices of 70 GiB and more but A100 (vllm/engine/arg_utils.py).
+_LARGE_BYTES, _LARGE_ROWS = 70 * 2**30, 1024
+
 
 @dataclass(frozen=True)
 class RlStep:
@@ -59,10 +64,23 @@ class RlStep:
 
     def machine(self, software: str) -> Machine:
         """The devices under a stack."""
-        chosen = stack(software, self.kind.name)
-        if software == self.serving and self.memory_share is not None:
-            chosen = replace(chosen, serving=replace(chosen.serving, memory_share=self.memory_share))
-        return Machine(self.kind, self.fabric, chosen)
+        return Machine(self.kind, self.fabric, stack(software, self.kind.name))
+
+    @property
+    def engine(self) -> Machine:
+        """The devices under the engine; without captured graphs it launches kernels as plain forwards do."""
+        machine = self.machine(self.serving)
+        serving = machine.stack.serving
+        if self.generate.graphs or serving.launch_seconds:
+            return machine
+        plain = stack(_PLAIN, self.kind.name).serving.launch_seconds
+        return replace(machine, stack=replace(machine.stack, serving=replace(serving, launch_seconds=plain)))
+
+    @property
+    def rows(self) -> int | None:
+        """Sequences that a replica runs at once at most, where its engine does not keep to the stack's default."""
+        large = self.kind.memory_bytes >= _LARGE_BYTES and not self.kind.name.startswith("a100")
+        return _LARGE_ROWS if large and self.serving == "vllm" else None
 
 
 def step_cost(step: RlStep) -> Cost:
@@ -99,9 +117,9 @@ def _generation(step: RlStep, batches: int) -> Cost:
         prompts,
         responses,
         step.generate,
-        step.machine(step.serving),
+        step.engine,
         samples_per_prompt=step.group,
-        policy=Policy(),
+        policy=Policy(max_rows=step.rows, overlapped=False, memory_share=step.memory_share),
     )
     return run.cost
 
@@ -134,7 +152,7 @@ def bins(lengths: Ints, size: int) -> int:
 def _scoring(step: RlStep) -> list[Cost]:
     machine = step.machine(step.training)
     sequences, execution = _batch(step, step.score, 1)
-    out = []
+    out = [_turn(machine)]
     if step.scorings:
         one = infer_stage(step.architecture, sequences, execution, machine)
         out.append(replace(one.scaled(step.scorings), name="log-probabilities", count=step.scorings))
@@ -156,7 +174,11 @@ def _training(step: RlStep) -> list[Cost]:
         train_stage(step.architecture, sequences, execution, machine, updates=step.updates, heads=head)
         for _, head in heads
     ]
-    return [replace(cost, name=name) for (name, _), cost in zip(heads, costs, strict=True)]
+    return [_turn(machine), *(replace(cost, name=name) for (name, _), cost in zip(heads, costs, strict=True))]
+
+
+def _turn(machine: Machine) -> Cost:
+    return Cost("turn", machine.stack.network.turn_seconds, bound="host")
 
 
 def _refit(step: RlStep) -> list[Cost]:

@@ -9,6 +9,7 @@ ep 8, and tp 4 · attention_dp 4 · ep 16 is attention_dp 4 · ep 4 on 4 ranks.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,20 @@ from rpeg.plan import Parallelism
 
 # Ranks that one attention is cut over at most: those of a node.
 _WIDEST_TP = 8
+
+
+# Since which version an engine prepares a step while the device is at the one before, by default: vLLM 0.14
+# (release notes of 2026-01: asynchronous scheduling), SGLang 0.4 (overlap scheduler), TensorRT-LLM 1.0 (PyTorch
+# backend, overlap scheduler).
+_AHEAD_SINCE = {"vllm": (0, 14), "sglang": (0, 4), "trtllm": (1, 0), "tensorrt": (1, 0)}
+
+
+def schedules_ahead(engine: str) -> bool:
+    """Whether this engine, "vllm 0.12.0", prepares steps ahead; so does one whose version is not said."""
+    words = engine.lower().split()
+    since = next((least for name, least in _AHEAD_SINCE.items() if words[0].startswith(name)), (0, 0))
+    found = re.match(r"v?(\d+)\.(\d+)", words[1]) if len(words) > 1 else None
+    return found is None or (int(found[1]), int(found[2])) >= since
 
 
 def degrees(record: Mapping[str, Any]) -> Parallelism:

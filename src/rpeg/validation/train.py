@@ -24,7 +24,7 @@ Record = Mapping[str, Any]
 
 _POLICIES: tuple[Recompute, ...] = ("none", "selective", "full")
 _SEQUENCE_PARALLEL = ("torchtitan", "fsdp2", "nanotron")
-_STATIC_WORDS = ("tokendrop", "token drop", "token-drop")
+_STATIC_SHAPES = r"token[- ]?drop(?!less)"
 _LORA_RANK = 16  # where a row says LoRA and no rank: times hardly depend on it
 
 
@@ -87,7 +87,7 @@ def job_of(record: Record) -> tuple[Architecture, Sequences, Execution, Machine]
 def _static(record: Record) -> bool:
     """Experts with a fixed capacity have static shapes: no launch waits for what the router decided."""
     words = f"{record['model'].get('name', '')} {record.get('notes') or ''}".lower()
-    return any(word in words for word in _STATIC_WORDS)
+    return re.search(_STATIC_SHAPES, words) is not None
 
 
 def layout_of(record: Record, stack_name: str) -> Parallelism:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from rpeg.cost import Machine, stack
+from rpeg.cost import Cost, Machine, stack
 from rpeg.cost.network import Held, Strategy, named_tensors, sync, transfer
 from rpeg.errors import InputError
 from rpeg.plan import Parallelism
@@ -20,7 +20,13 @@ from rpeg.validation.outcome import Outcome
 
 Record = Mapping[str, Any]
 
-_SECONDS = ("update_broadcast_s", "time_s", "nccl_full_broadcast_s", "weight_sync_s")
+_SECONDS = (
+    "update_broadcast_s",
+    "time_s",
+    "nccl_full_broadcast_s",
+    "weight_sync_s",
+    "sync_s_without_ckpt_engine",
+)
 _GIB = 2**30
 
 
@@ -33,11 +39,14 @@ def predict(record: Record) -> Outcome:
         str(record.get("id", "")), str(record.get("source", "")), "weightsync", setting, measured
     )
     try:
-        cost = _cost(flat)
+        cost, least = _cost(flat)
     except InputError as error:
         return _without(outcome, str(error))
     if measured is None:
         return _without(outcome, "no seconds of one transfer of all weights are given")
+    if measured < least:
+        says = f"{measured:g} s is less than the {least:.2g} s that a receiver's weights take over its fastest link"
+        return _without(outcome, f"{says}: not a whole transfer")
     return Outcome(**{**vars(outcome), "predicted": cost.seconds, "cost": cost})
 
 
@@ -49,19 +58,24 @@ def flattened(record: Record) -> dict[str, Any]:
     return flat
 
 
-def content(record: Record) -> tuple[Any, ...]:
-    """What two rows share when they state one measurement: compare these to count it once."""
-    flat = flattened(record)
+def content(record: Record) -> tuple[Any, ...] | None:
+    """What two rows share when they state one measurement, whatever file they stand in; None without a measurement."""
+    flat, seconds = flattened(record), _measured(record)
+    if seconds is None:
+        return None
     name = re.sub(r"[^a-z0-9]", "", re.split(r"[\s(]", str(flat.get("model", "")))[0].lower())
-    return ("weightsync", name.removesuffix("instruct2507").removesuffix("instruct"), _measured(record))
+    return ("weightsync", name.removesuffix("instruct2507").removesuffix("instruct"), seconds)
 
 
-def _cost(flat: Record) -> Any:
-    kind = kind_of(str(flat.get("gpu", "")))
+def _cost(flat: Record) -> tuple[Cost, float]:
+    """The transfer, and the seconds that a receiver's own weights take at the full rate of its fastest link."""
+    kind = kind_of(_device(str(flat.get("gpu") or "")))
     trainers, servers, tp, strategy = _placement(flat)
     architecture = architecture_of({"name": _model(str(flat.get("model", "")))})
     machine = Machine(
-        kind, fabric_of({**flat, "n_gpus": trainers + servers}), stack(_engine(flat), kind.name)
+        kind,
+        fabric_of({**flat, "gpu": kind.name, "n_gpus": trainers + servers}),
+        stack(_engine(flat), kind.name),
     )
     dtype = "float8" if "fp8" in f"{flat.get('weight_precision')} {flat.get('model')}".lower() else "bfloat16"
     first = 0 if strategy == "staged" else trainers
@@ -72,7 +86,17 @@ def _cost(flat: Record) -> Any:
         machine.fabric,
     )
     bucket = float((flat.get("measured") or {}).get("bucket_gib") or 2.0) * _GIB
-    return sync(plan, machine, strategy, tensors=named_tensors(architecture), bucket_bytes=bucket)
+    tensors = named_tensors(architecture, scaled=dtype == "float8" and strategy == "staged")
+    least = plan.receive_needed_bytes / machine.fabric.levels[0][0].bandwidth_bytes_per_second
+    return sync(plan, machine, strategy, tensors=tensors, bucket_bytes=bucket), least
+
+
+def _device(gpu: str) -> str:
+    """The device that a description of nodes names; as it stands where it names none. InputError for nothing."""
+    if not gpu:
+        raise InputError("'gpu' is not given")
+    found = re.search(r"\b(GB|GH|[ABHL])\d+\w*", re.split(r"/", gpu)[0])
+    return found[0] if found else gpu
 
 
 def _placement(flat: Record) -> tuple[int, int, int, Strategy]:
@@ -81,7 +105,15 @@ def _placement(flat: Record) -> tuple[int, int, int, Strategy]:
     if flat.get("infer_tp") and flat.get("n_gpus"):
         return int(flat["n_gpus"]), int(flat["n_gpus"]), int(flat["infer_tp"]), "staged"
     if flat.get("trainer_ranks"):
-        return int(flat["trainer_ranks"]), int(flat["rollout_ranks"]), 1, "broadcast"
+        servers, staged = int(flat["rollout_ranks"]), "checkpoint-engine" in words
+        return (
+            (servers, servers, 1, "staged")
+            if staged
+            else (int(flat["trainer_ranks"]), servers, 1, "broadcast")
+        )
+    found = re.search(r"trainer (\d+) / rollout (\d+)", words)
+    if found:
+        return int(found[1]), int(found[2]), 1, "broadcast"
     found = re.search(r"w(?:s=|orld )(\d+).*?(\d+) rollout receivers", words)
     if found:
         return int(found[1]), int(found[2]), 1, "broadcast"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rpeg.plan import device_lane
 from rpeg.units import bytes_text
 from rpeg.verify.evidence import Breach, Evidence, Property
 
@@ -12,7 +11,10 @@ from rpeg.verify.evidence import Breach, Evidence, Property
 def memory_is_within_the_device(evidence: Evidence) -> Iterator[Breach]:
     """Where the cluster states a size; host slots have none of their own."""
     cluster = evidence.trace.plan.cluster
-    sizes = {device_lane(i): cluster.device(i).kind.usable_memory_bytes for i in range(len(cluster))}
+    sizes = {
+        lane: cluster.device(ids[0]).kind.usable_memory_bytes
+        for lane, ids in evidence.lowered.held.devices.items()
+    }
     for span in evidence.trace.spans:
         size = sizes.get(span.lane, 0)
         if 0 < size < span.memory_bytes:

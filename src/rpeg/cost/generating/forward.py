@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -15,7 +15,7 @@ from rpeg.cost.execution import Execution
 from rpeg.cost.generating.layers import ACTIVATION_BYTES, Part, Rank
 from rpeg.cost.generating.layout import Layout, layout_of
 from rpeg.cost.generating.load import Load
-from rpeg.cost.kernels import Amount, Timed, kernels_of
+from rpeg.cost.kernels import Amount, Kernels, Timed, kernels_of
 from rpeg.cost.kernels.work import stored
 from rpeg.cost.machine import Machine
 from rpeg.cost.network import Collective, collective_seconds
@@ -141,13 +141,20 @@ class Forward:
         return Timed(np.interp(tokens, _TOKENS, seconds), 0.0, tokens * width)
 
     def _host(self, load: Load, device: Amount) -> Leaf:
-        """What the device waits for the host: scheduling and sampling between steps, and launches beyond its work."""
+        """What the device waits for the host: all that it does for a step, or what of it the device's work leaves."""
         traits, layers = self.serving, self.architecture.layers
-        step = traits.step_seconds if self.overlapped else traits.serial_step_seconds
-        between = step + traits.row_seconds * load.outputs
-        eager = np.where(np.asarray(load.prompt_tokens) > 0, True, not self.graphs)
+        work = traits.step_seconds + traits.row_seconds * load.outputs
+        # Passes over prompts are not captured; an engine that works ahead has launched them when their time comes.
+        eager = np.where(
+            np.asarray(load.prompt_tokens) > 0, not self.overlapped or not self.graphs, not self.graphs
+        )
         launches = np.where(eager, layers * traits.launch_seconds, 0.0)
-        return Leaf("host", "host", between + np.maximum(launches - device, 0.0), 0.0, 0.0, False)
+        if self.overlapped:
+            gap = traits.gap_seconds + traits.gap_row_seconds * load.outputs
+            seconds = np.maximum(gap, work + launches - device)
+        else:
+            seconds = work + np.maximum(launches - device, 0.0)
+        return Leaf("host", "host", seconds, 0.0, 0.0, False)
 
     def _leaf(self, name: str, timed: list[tuple[float, Timed]], bound: Bound | None) -> Leaf:
         seconds: Amount = 0.0
@@ -172,6 +179,8 @@ def forward_of(
         execution.precision,
         kernels_of(machine),
         execution.imbalance,
+        machine.stack.serving.static_scales,
+        _tuned(machine),
     )
     kind, compute = machine.kind, stored(execution.precision.compute)
     peaks = dict(kind.peak_flops)
@@ -179,6 +188,15 @@ def forward_of(
     links = _links(architecture, layout, machine, execution.imbalance)
     graphs = execution.graphs and machine.stack.serving.graphs
     return Forward(architecture, layout, rank, machine, graphs, overlapped, links, balance)
+
+
+def _tuned(machine: Machine) -> Kernels | None:
+    """Kernels whose experts the engine's tuner chooses from too."""
+    library = machine.stack.serving.experts_too
+    if not library or library == machine.stack.kernels.experts_library:
+        return None
+    other = replace(machine.stack.kernels, experts_library=library)
+    return kernels_of(replace(machine, stack=replace(machine.stack, kernels=other)))
 
 
 def _links(

@@ -51,8 +51,7 @@ def layer_kept(architecture: Architecture, layer: Layer, execution: Execution, s
     widest = _widest(architecture, layer, execution)
     passing = size * (2 * width * whole + 3 * widest)
     if not trained:
-        # products with frozen weights keep no inputs; adapters keep theirs, cast to their float32
-        every += 4 * width * whole - size * (width * whole + widest)
+        every += _adapted(architecture, execution, whole, widest)
     if execution.recompute == "full":
         return Kept(size * width * whole, every, passing, 0.0, pairs)
     if execution.recompute == "selective":
@@ -104,6 +103,20 @@ def forward_bytes(
 def kv_share(architecture: Architecture, tp: int) -> float:
     """Share of the key and value heads that one tensor-parallel rank holds, at least one head."""
     return max(1 / tp, 1 / architecture.kv_heads)
+
+
+def _adapted(architecture: Architecture, execution: Execution, whole: float, widest: float) -> float:
+    """Bytes more (or less, where negative) that a layer with frozen weights keeps, for one token.
+
+    A product with frozen weights keeps no input; its adapter keeps a copy of it after dropout, in 16 bits, and
+    the mask.
+    """
+    size, copy = BYTES_OF[execution.precision.activations], 3.0
+    stream = architecture.hidden * whole
+    if execution.lora_targets == "attention":
+        return copy * stream - size * (stream + widest)
+    output = architecture.query_width / execution.parallelism.tp
+    return (copy - size) * (2 * stream + widest) + copy * output
 
 
 def _mixer(architecture: Architecture, layer: Layer, tp: int, size: float) -> float:

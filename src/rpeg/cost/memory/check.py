@@ -31,6 +31,13 @@ def check(architecture: Architecture, execution: Execution) -> None:
             f" {_near(architecture.experts.count, p.ep)}"
         )
 
+    ranks = p.dp * p.cp * p.tp
+    if ranks % p.ep:
+        raise InputError(
+            f"ep = {p.ep} does not divide the {ranks} ranks of dp = {p.dp} × cp = {p.cp} × tp = {p.tp};"
+            f" {_near(ranks, p.ep)}"
+        )
+
 
 def _near(total: int, asked: int) -> str:
     divisors = [n for n in range(1, total + 1) if total % n == 0]

@@ -71,13 +71,17 @@ def _fullest(
     rank: int | None,
     phases: Callable[[Slice], tuple[Breakdown, ...]],
 ) -> Footprint:
-    """The footprint of a pipeline rank; None: the fullest of the first two, the middle and the last.
+    """The footprint of a pipeline rank; None: the fullest one.
 
-    Between those ranks the slices are alike and in-flight micro-batches only fall.
+    Of ranks with equal layers the first keeps most micro-batches; the last has the head, the first the embedding.
     """
     p = execution.parallelism
     parts = slices(architecture, p.pp, p.vpp, machine.stack.memory.balanced_stages)
-    asked = sorted({0, min(1, p.pp - 1), p.pp // 2, p.pp - 1}) if rank is None else [rank]
+    if rank is None:
+        first = {part.groups: part.rank for part in reversed(parts)}
+        asked = sorted({*first.values(), p.pp - 1})
+    else:
+        asked = [rank]
     return max(
         (Footprint(at, phases(parts[at])) for at in asked),
         key=lambda footprint: footprint.peak.device_bytes,

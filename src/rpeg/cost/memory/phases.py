@@ -112,7 +112,7 @@ def _update(
         ]
     p = execution.parallelism
     sent = stream * flying / (p.tp if p.sequence_parallel else 1) * (not part.head)
-    return [Line("activations", flying * kept), Line("outputs sent on", sent), *max(layer, loss, key=_total)]
+    return [Line("activations", flying * kept), Line("outputs sent on", sent), *_fuller(layer, loss, stack)]
 
 
 def _forward(
@@ -135,8 +135,14 @@ def _forward(
         Line("input of the head", 2 * stream),
         *gathered_head(held, execution, backward=False),
     ]
-    return max(layer, loss, key=_total)
+    return _fuller(layer, loss, stack)
 
 
-def _total(lines: list[Line]) -> float:
-    return sum(line.bytes for line in lines)
+def _fuller(one: list[Line], other: list[Line], stack: Stack) -> list[Line]:
+    """The lines that take more, with the unused blocks that come with them."""
+
+    def total(lines: list[Line]) -> float:
+        share = stack.memory.unused_share
+        return sum(line.bytes * (1 + share * (line.pool == "working")) for line in lines)
+
+    return max(one, other, key=total)

@@ -6,6 +6,7 @@ from rpeg.cost.network.shards import Held
 from rpeg.cost.network.sync import (
     BUCKET_BYTES,
     Strategy,
+    Tensors,
     copied,
     named_tensors,
     offload,
@@ -19,6 +20,7 @@ __all__ = [
     "Collective",
     "Held",
     "Strategy",
+    "Tensors",
     "Transfer",
     "collective",
     "collective_seconds",

@@ -8,6 +8,7 @@ many parameters and devices there are.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +48,7 @@ class Grid:
 
     stages: (pp, layers + 2) which layers a stage holds, the embedding and the head as the last two.
     pieces: (n, 4) the slices that the class is cut in: [first, end) of the experts, [first, end) of each matrix.
-    stage, piece: (devices,) which a device holds.
+    stage, piece: (devices,) which a device holds. holders: (pp, n) devices that hold the same.
     """
 
     stages: Floats
@@ -55,7 +56,15 @@ class Grid:
     stage: Ints
     piece: Ints
 
+    @cached_property
+    def holders(self) -> Floats:
+        """Of each stage's part of each slice."""
+        shape = len(self.stages), len(self.pieces)
+        counted = np.bincount(self.stage * shape[1] + self.piece, minlength=shape[0] * shape[1])
+        return np.asarray(counted.reshape(shape), dtype=np.float64)
 
+
+@lru_cache(maxsize=256)
 def layer_weights(architecture: Architecture, head: Head) -> dict[str, Floats]:
     """Parameters of each class in each layer, (layers + 2,): the embedding and the head as the last two."""
     kinds = {layer: architecture.layer_parts(layer) for layer, _ in architecture.groups}
@@ -71,6 +80,7 @@ def layer_weights(architecture: Architecture, head: Head) -> dict[str, Floats]:
     return out
 
 
+@lru_cache(maxsize=1024)
 def grid(name: str, layers: int, parallelism: Parallelism) -> Grid:
     """The grid of a class: `layers` without embedding and head."""
     p = parallelism
@@ -94,6 +104,11 @@ def overlap(a: Floats, b: Floats) -> Floats:
     low = np.maximum(a[:, None, 0::2], b[None, :, 0::2])
     high = np.minimum(a[:, None, 1::2], b[None, :, 1::2])
     return np.asarray(np.prod(np.maximum(high - low, 0.0), axis=2), dtype=np.float64)
+
+
+def volume(pieces: Floats) -> Floats:
+    """Share of a layer that each slice is: (n,) for (n, 4)."""
+    return np.asarray((pieces[:, 1] - pieces[:, 0]) * (pieces[:, 3] - pieces[:, 2]), dtype=np.float64)
 
 
 def _cut(parts: int, *, experts: bool) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal
 
@@ -9,7 +10,7 @@ from rpeg.architecture import Architecture
 from rpeg.cost.machine import Machine
 from rpeg.cost.network.collectives import collective
 from rpeg.cost.network.transfer import Transfer
-from rpeg.cost.tree import Cost, parallel, sequence
+from rpeg.cost.tree import Bound, Cost, parallel, sequence
 
 Strategy = Literal["p2p", "broadcast", "ipc", "staged"]
 
@@ -17,12 +18,28 @@ BUCKET_BYTES = 1e9
 """Of one bucket where nothing is said: checkpoint engines use 1 to 8 GiB (verl and NeMo RL configurations)."""
 
 
+@dataclass(frozen=True, slots=True)
+class Tensors:
+    """Named tensors of a checkpoint: those of routed experts, and the others."""
+
+    others: int = 0
+    experts: int = 0
+
+    @property
+    def count(self) -> int:
+        """All of them."""
+        return self.others + self.experts
+
+
+NO_TENSORS = Tensors()
+
+
 def sync(
     plan: Transfer,
     machine: Machine,
     strategy: Strategy = "p2p",
     *,
-    tensors: int = 0,
+    tensors: Tensors = NO_TENSORS,
     bucket_bytes: float = BUCKET_BYTES,
 ) -> Cost:
     """The cost of a transfer; nothing where layouts and dtypes coincide on the same devices.
@@ -31,14 +48,15 @@ def sync(
     broadcast: the trainer gathers whole tensors bucket by bucket, one rank broadcasts them to all receivers.
     ipc: trainers and engines share devices; whole tensors are gathered and handed over as device pointers.
     staged: shards rest in host memory; each device loads its share and broadcasts it (checkpoint-engine).
-    tensors: named tensors of the model, each of which the receiving engine loads by a call of its host.
+    tensors: of the model; the receiving engine loads each by a call of its host, and a trainer gathers each by a
+    collective, which brings one expert of each expert-parallel rank.
     """
     if plan.nothing:
         return Cost("weights", 0.0, bound="network")
     ways = {"p2p": _p2p, "broadcast": _broadcast, "ipc": _ipc, "staged": _staged}
     buckets = max(1, ceil(plan.model_bytes / bucket_bytes))
     handing = Cost("hand over", buckets * machine.stack.network.bucket_seconds, bound="host", count=buckets)
-    return sequence("weights", [*ways[strategy](plan, machine, _loading(plan, machine, tensors)), handing])
+    return sequence("weights", [*ways[strategy](plan, machine, tensors), handing])
 
 
 def transient_bytes(plan: Transfer, strategy: Strategy, bucket_bytes: float = BUCKET_BYTES) -> float:
@@ -63,61 +81,82 @@ def copied(size_bytes: float, machine: Machine, name: str = "copy") -> Cost:
     return Cost(name, seconds, 0.0, size_bytes, "host")
 
 
-def named_tensors(architecture: Architecture) -> int:
-    """Tensors of a checkpoint in Hugging Face's naming: each expert has its own.
+def named_tensors(architecture: Architecture, *, scaled: bool = False) -> Tensors:
+    """Tensors of a checkpoint in Hugging Face's naming, where each expert has its own.
 
-    Per layer: q, k, v, o and two norms; gate (where there is one), up and down; a router, and those of each expert.
+    scaled: each matrix of a layer but a router's comes with its scales, as in float8 checkpoints.
     """
-    count = 3
+    others, routed, times = 3, 0, 2 if scaled else 1  # embedding, final norm, head
     for layer, layers in architecture.groups:
-        mixer = 0 if layer.mixer == "none" else 6 + 2 * architecture.qk_norm + 3 * architecture.qkv_bias
-        inner = 3 if architecture.gated else 2
-        experts = architecture.experts
+        matrices, vectors = _mixer_tensors(architecture, layer.mixer)
+        experts, inner = architecture.experts, 3 if architecture.gated else 2
         if layer.feed_forward == "moe" and experts is not None:
-            inner = 1 + (3 if experts.gated else 2) * (experts.count + (experts.shared_ffn > 0))
-        count += layers * (mixer + (0 if layer.feed_forward == "none" else inner))
-    return count
+            each = 3 if experts.gated else 2
+            matrices += each * (experts.shared_ffn > 0)
+            vectors += 2  # router and norm
+            routed += layers * times * each * experts.count
+        elif layer.feed_forward == "dense":
+            matrices, vectors = matrices + inner, vectors + 1
+        others += layers * (matrices * times + vectors)
+    return Tensors(others, routed)
 
 
-def _p2p(plan: Transfer, machine: Machine, loading: Cost) -> list[Cost]:
+def _mixer_tensors(architecture: Architecture, mixer: str) -> tuple[int, int]:
+    """Matrices and vectors of what mixes tokens, with the norm before it."""
+    if mixer == "none":
+        return 0, 0
+    if mixer == "latent":  # two for queries, two for keys and values, the output; a norm of each latent
+        return 5, 3
+    if mixer == "recurrent":  # in, out, convolution; decay, skip, step, norm
+        return 3, 5
+    return 4, 1 + 2 * architecture.qk_norm + 3 * architecture.qkv_bias
+
+
+def _p2p(plan: Transfer, machine: Machine, tensors: Tensors) -> list[Cost]:
     busiest = max(plan.receive_fabric_bytes, plan.send_fabric_bytes)
-    return [
-        parallel(
-            "move",
-            [
-                _link("node", plan.receive_node_bytes, machine, inner=True),
-                _link("fabric", busiest, machine, inner=False),
-            ],
-        ),
-        loading,
+    links = [
+        _link("node", plan.receive_node_bytes, machine, inner=True),
+        _link("fabric", busiest, machine, inner=False),
     ]
+    return [parallel("move", links), _loading(plan, machine, tensors)]
 
 
-def _broadcast(plan: Transfer, machine: Machine, loading: Cost) -> list[Cost]:
-    gather = collective("gather", "all_gather", plan.model_bytes, plan.senders, machine)
+def _broadcast(plan: Transfer, machine: Machine, tensors: Tensors) -> list[Cost]:
     within = plan.senders + plan.receivers <= machine.fabric.devices_per_node
     send = _link("broadcast", plan.model_bytes, machine, inner=within)
-    return [gather, parallel("broadcast and load", [send, loading])]
+    both = parallel("broadcast and load", [send, _loading(plan, machine, tensors)])
+    return [_gather(plan, machine, tensors), both]
 
 
-def _ipc(plan: Transfer, machine: Machine, loading: Cost) -> list[Cost]:
-    return [collective("gather", "all_gather", plan.model_bytes, plan.senders, machine), loading]
+def _ipc(plan: Transfer, machine: Machine, tensors: Tensors) -> list[Cost]:
+    return [_gather(plan, machine, tensors), _loading(plan, machine, tensors)]
 
 
-def _staged(plan: Transfer, machine: Machine, loading: Cost) -> list[Cost]:
+def _staged(plan: Transfer, machine: Machine, tensors: Tensors) -> list[Cost]:
     share = plan.model_bytes / plan.receivers
     spread = collective("broadcast", "broadcast", plan.model_bytes, plan.receivers, machine)
-    return [offload(share, machine, "to device"), parallel("broadcast and load", [spread, loading])]
+    both = parallel("broadcast and load", [spread, _loading(plan, machine, tensors)])
+    return [offload(share, machine, "to device"), both]
 
 
-def _loading(plan: Transfer, machine: Machine, tensors: int) -> Cost:
+def _gather(plan: Transfer, machine: Machine, tensors: Tensors) -> Cost:
+    """Whole tensors on each trainer, one after another: a collective each, which its host sets up."""
+    if plan.senders == 1:
+        return Cost("gather", 0.0, bound="network")
+    count = max(1, tensors.others + ceil(tensors.experts / plan.expert_ranks))
+    each = collective("gather", "all_gather", plan.model_bytes / count, plan.senders, machine)
+    host = count * machine.stack.network.gather_seconds
+    whole = replace(each.scaled(count), count=count)
+    return whole if whole.seconds > host else replace(whole, seconds=host, bound="host")
+
+
+def _loading(plan: Transfer, machine: Machine, tensors: Tensors) -> Cost:
     """The engine copies its shard out of each tensor: a pass over memory, and the host's calls."""
     copied = 2 * plan.receive_needed_bytes
     memory = copied / machine.kind.memory_bandwidth_bytes_per_second
-    host = tensors * machine.stack.network.tensor_seconds
-    return Cost(
-        "load", max(memory, host), 0.0, copied, "host" if host > memory else "memory", count=max(tensors, 1)
-    )
+    host = tensors.count * machine.stack.network.tensor_seconds
+    bound: Bound = "host" if host > memory else "memory"
+    return Cost("load", max(memory, host), 0.0, copied, bound, count=max(tensors.count, 1))
 
 
 def _link(name: str, size_bytes: float, machine: Machine, *, inner: bool) -> Cost:

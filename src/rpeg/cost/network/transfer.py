@@ -6,12 +6,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from rpeg.architecture import Architecture, Head
 from rpeg.cluster import Fabric
-from rpeg.cost.network.shards import CLASSES, Floats, Grid, Held, grid, layer_weights, overlap
+from rpeg.cost.network.shards import CLASSES, Floats, Grid, Held, Ints, grid, layer_weights, overlap, volume
 from rpeg.cost.precision import BYTES_OF
 from rpeg.errors import InputError
+
+Bools = npt.NDArray[np.bool_]
+
+# Pieces for each device of a node, from which on it is cheaper to look at the node's devices than at all pieces.
+_MANY_PIECES = 8
 
 
 @dataclass(frozen=True)
@@ -22,7 +28,8 @@ class Transfer:
     itself holds already. node_bytes: what another device of its node holds. fabric_bytes: the rest, from other nodes.
     Each receiver takes a piece from the nearest holder; holders of equal pieces share the sending evenly.
     receive_node_bytes, receive_fabric_bytes: of the receiver that lacks most. send_fabric_bytes: of the busiest sender.
-    senders, receivers: devices. convert: dtypes differ, so that local bytes are rewritten.
+    senders, receivers: devices. expert_ranks: over which the senders deal experts. convert: dtypes differ, so that
+    local bytes are rewritten.
     """
 
     model_bytes: float
@@ -36,6 +43,7 @@ class Transfer:
     send_fabric_bytes: float
     senders: int
     receivers: int
+    expert_ranks: int
     convert: bool
 
     @property
@@ -90,6 +98,7 @@ def transfer(
         send_fabric_bytes=float(sent.max()),
         senders=source.parallelism.devices,
         receivers=target.parallelism.devices,
+        expert_ranks=source.parallelism.ep,
         convert=source.dtype != target.dtype,
     )
 
@@ -102,7 +111,7 @@ class _Class:
         a, b = grid(name, layers, source.parallelism), grid(name, layers, target.parallelism)
         by_stage = (b.stages * weights) @ a.stages.T
         by_piece = overlap(b.pieces, a.pieces)
-        self.needed = (b.stages @ weights)[b.stage] * np.diag(overlap(b.pieces, b.pieces))[b.piece]
+        self.needed = (b.stages @ weights)[b.stage] * volume(b.pieces)[b.piece]
         self.local = _local(a, b, by_stage, by_piece, source, target)
         self.near = np.minimum(_near(a, b, by_stage, by_piece, source, target, fabric), self.needed)
         self.sent = _sent(a, b, by_stage, by_piece)
@@ -134,20 +143,36 @@ def _near(
     out = np.zeros(len(b.stage))
     if low > high:
         return out
+    ours, mine = (from_node >= low) & (from_node <= high), (to_node >= low) & (to_node <= high)
+    if len(a.stages) * len(a.pieces) > _MANY_PIECES * width:
+        out[mine] = _by_mates(a, b, by_stage, by_piece, from_node, to_node[mine], mine)
+        return out
     held = np.zeros((high - low + 1, len(a.stages), len(a.pieces)))
-    ours = (from_node >= low) & (from_node <= high)
     held[from_node[ours] - low, a.stage[ours], a.piece[ours]] = 1.0
-    reach = (by_stage @ held) @ by_piece.T
-    mine = (to_node >= low) & (to_node <= high)
+    of_stage = by_stage @ held
+    reach = (of_stage.reshape(-1, len(a.pieces)) @ by_piece.T).reshape(*of_stage.shape[:2], len(b.pieces))
     out[mine] = reach[to_node[mine] - low, b.stage[mine], b.piece[mine]]
+    return out
+
+
+def _by_mates(
+    a: Grid, b: Grid, by_stage: Floats, by_piece: Floats, from_node: Ints, to_node: Ints, mine: Bools
+) -> Floats:
+    """The same sender by sender of the node: cheaper where each of them holds another of very many pieces."""
+    place = (from_node * len(a.stages) + a.stage) * len(a.pieces) + a.piece
+    _, inverse, counts = np.unique(place, return_inverse=True, return_counts=True)
+    weight = 1.0 / counts[inverse]
+    first, end = np.searchsorted(from_node, to_node), np.searchsorted(from_node, to_node, side="right")
+    stage, piece = b.stage[mine], b.piece[mine]
+    out = np.zeros(len(to_node))
+    for step in range(int((end - first).max(initial=0))):
+        mate = np.minimum(first + step, len(from_node) - 1)
+        shared = by_stage[stage, a.stage[mate]] * by_piece[piece, a.piece[mate]] * weight[mate]
+        out += np.where(first + step < end, shared, 0.0)
     return out
 
 
 def _sent(a: Grid, b: Grid, by_stage: Floats, by_piece: Floats) -> Floats:
     """(senders,) what all receivers need of a sender's piece, shared by the holders of that piece."""
-    wanted = np.zeros((len(b.stages), len(b.pieces)))
-    np.add.at(wanted, (b.stage, b.piece), 1.0)
-    holders = np.zeros((len(a.stages), len(a.pieces)))
-    np.add.at(holders, (a.stage, a.piece), 1.0)
-    demand = by_stage.T @ wanted @ by_piece
-    return np.asarray((demand / np.maximum(holders, 1.0))[a.stage, a.piece], dtype=np.float64)
+    demand = by_stage.T @ b.holders @ by_piece
+    return np.asarray((demand / np.maximum(a.holders, 1.0))[a.stage, a.piece], dtype=np.float64)

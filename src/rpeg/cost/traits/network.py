@@ -15,7 +15,9 @@ class NetworkTraits:
     host_efficiency: share of the host link that copies from pinned memory reach.
     pageable_bytes_per_second: of one process that copies from or to memory that is not pinned.
     tensor_seconds: host time for one named tensor on its way into an engine.
+    gather_seconds: host time for the gathering of one sharded tensor on the way out of a trainer.
     bucket_seconds: host time for one bucket of tensors: a call, its answer, a barrier.
+    turn_seconds: a process that turns from one kind of work to another empties its allocator's cache and prepares.
     wake_seconds: an engine that slept maps its memory again; its captured graphs stay valid.
     recapture_seconds: an engine that was torn down captures its graphs again.
     """
@@ -26,6 +28,8 @@ class NetworkTraits:
     host_efficiency: float = 0.85
     pageable_bytes_per_second: float = 4e9
     tensor_seconds: float = 1e-4
+    gather_seconds: float = 3e-4
     bucket_seconds: float = 5e-3
+    turn_seconds: float = 1.2
     wake_seconds: float = 1.0
     recapture_seconds: float = 20.0
