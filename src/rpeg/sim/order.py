@@ -8,8 +8,9 @@ from dataclasses import replace
 from rpeg.plan import ItemKind, Lowered, Plan, Slot, lower
 from rpeg.schedule import list_order
 from rpeg.sim.costs import Costs
+from rpeg.sim.drawn import drawn_times, mean_times
+from rpeg.sim.events import Times
 from rpeg.sim.lengths import Draws
-from rpeg.sim.onestep import OneStep, one_step
 
 DRAWS = 2  # steps that expected seconds are a mean of
 
@@ -33,24 +34,7 @@ def slot_shifts(lowered: Lowered, shifts: Mapping[str, int]) -> dict[Slot, int]:
     }
 
 
-def expected(
-    plan: Plan, lowered: Lowered, costs: Costs, draws: Draws
-) -> tuple[dict[Slot, float], dict[tuple[Slot, int], float]]:
+def expected(plan: Plan, lowered: Lowered, costs: Costs, draws: Draws) -> Times:
     """(seconds of each slot, offset of each generator's base parts), as means over a few drawn steps."""
-    steps = [one_step(plan, lowered, costs, draws, step) for step in range(DRAWS)]
-    overhead = costs.dispatch_seconds
-    durations = {
-        slot: overhead + sum(_seconds(slot, found, costs, step) for step, found in enumerate(steps)) / DRAWS
-        for slot in lowered.tasks
-    }
-    offsets = {
-        key: overhead + sum(found.offset_seconds[key] for found in steps) / DRAWS
-        for key in steps[0].offset_seconds
-    }
-    return durations, offsets
-
-
-def _seconds(slot: Slot, found: OneStep, costs: Costs, step: int) -> float:
-    if slot in found.completions:
-        return found.completions[slot].seconds
-    return costs.duration_seconds(slot.at(step), found.batches[slot])
+    steps = [drawn_times(plan, lowered, costs, draws, step).times for step in range(DRAWS)]
+    return mean_times(steps)
