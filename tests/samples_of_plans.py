@@ -91,6 +91,27 @@ def grpo() -> Graph:
     return _graph("grpo", (Model("actor", TINY, True), Model("reference", TINY, False)), stages)
 
 
+def remax() -> Graph:
+    """Two generators answer the same prompts: what the greedy answers earn is the baseline of the sampled ones."""
+    stages = [
+        _stage("generate", Kind.GENERATE, "actor", Scope.SAMPLE, (), ("rollouts",)),
+        _stage("greedy", Kind.GENERATE, "actor", Scope.SAMPLE, (), ("greedy_rollouts",)),
+        _stage("reward", Kind.HOST, None, Scope.SAMPLE, ("rollouts",), ("rewards",)),
+        _stage("baseline", Kind.HOST, None, Scope.SAMPLE, ("greedy_rollouts",), ("baselines",)),
+        _stage("old_logprobs", Kind.INFERENCE, "actor", Scope.SAMPLE, ("rollouts",), ("old_logprobs",)),
+        _stage("advantages", Kind.HOST, None, Scope.SAMPLE, ("rewards", "baselines"), ("advantages",)),
+        _stage(
+            "train_actor",
+            Kind.TRAIN,
+            "actor",
+            Scope.MINIBATCH,
+            ("rollouts", "old_logprobs", "advantages"),
+            (),
+        ),
+    ]
+    return _graph("remax", (Model("actor", TINY, True),), stages)
+
+
 def _stage(
     name: str, kind: Kind, model: str | None, scope: Scope, needs: tuple[str, ...], gives: tuple[str, ...]
 ) -> Stage:

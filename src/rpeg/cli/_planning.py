@@ -23,6 +23,8 @@ def problem_of(job: Job, say: Callable[[str], None], *, measure: bool = True) ->
     from rpeg import calibrate
     from rpeg.search import from_job
 
+    if not job.is_local:  # described hardware: nothing of this machine plays a part
+        return from_job(job, 0)
     return from_job(job, calibrate.memory_bytes(), calibration_of(job, say, measure=measure))
 
 

@@ -44,7 +44,7 @@ def models_exist(job: Job) -> Iterator[Problem]:
         if choice is None:
             continue
         try:
-            source = resolve_model(choice.path)
+            source = resolve_model(choice.path, planned=not job.is_local)
             if source.directory is not None:
                 source.context()
             if source.directory is not None or not job.is_local:
@@ -87,9 +87,7 @@ def lengths_agree(job: Job) -> Iterator[Problem]:
     expected = job.lengths.expected_response
     prompt = job.lengths.expected_prompt
     if prompt is not None and not prompt.mean <= (prompt.p95 or prompt.mean) <= job.lengths.max_prompt:
-        text = (
-            f"mean {prompt.mean:g} ≤ p95 {prompt.p95 or prompt.mean:g} ≤ max_prompt {job.lengths.max_prompt} must hold."
-        )
+        text = f"mean {prompt.mean:g} ≤ p95 {prompt.p95 or prompt.mean:g} ≤ max_prompt {job.lengths.max_prompt} must hold."
         yield Problem(("lengths", "expected_prompt"), text)
     if expected is not None and not expected.mean <= expected.p95 <= job.lengths.max_response:
         text = (
@@ -114,7 +112,9 @@ def data_is_readable(job: Job) -> Iterator[Problem]:
     """Both files can be read line by line, and hold enough prompts."""
     if not job.data.train:
         if job.is_local or job.lengths.expected_prompt is None:
-            way = "give a JSONL file" + ("" if job.is_local else ", or lengths.expected_prompt to plan without")
+            way = "give a JSONL file" + (
+                "" if job.is_local else ", or lengths.expected_prompt to plan without"
+            )
             yield Problem(("data", "train"), f"is missing: {way}.")
         return
     wanted = [("train", job.data.train, ("batch", "prompts"), job.batch.prompts, "a batch")]
@@ -248,7 +248,7 @@ def _source(job: Job, role: str) -> ModelSource | None:
     """The role's own model, if it is given and can be found; what is wrong with it is for `models_exist`."""
     choice = getattr(job.models, role)
     try:
-        source = resolve_model(choice.path) if choice is not None else None
+        source = resolve_model(choice.path, planned=not job.is_local) if choice is not None else None
         if source is not None and source.directory is not None:
             source.context()
     except InputError:

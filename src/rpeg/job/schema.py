@@ -63,9 +63,9 @@ class Models(Section):
         """The choice for a role: its own, or the actor's."""
         return getattr(self, role, None) or self.actor
 
-    def source(self, role: str) -> ModelSource:
-        """Where a role's files are. InputError when they cannot be found."""
-        return resolve_model(self.of(role).path)
+    def source(self, role: str, *, planned: bool = False) -> ModelSource:
+        """Where a role's files are. InputError when they cannot be found. planned: a known shape is enough."""
+        return resolve_model(self.of(role).path, planned=planned)
 
 
 class Data(Section):

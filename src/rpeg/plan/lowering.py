@@ -255,23 +255,24 @@ def _data_arcs(shares: Shares, edge: Edge, lowered: Lowered) -> Iterator[Arc]:
     split = any(isinstance(dst.members, Prompts) for dst in consumers)
     for src in lowered.tasks_of(edge.src):
         held = shares.held(src.covers, src.members) if split else None
+        partial = _is_known_late(shares, src)
         for dst in consumers:
             shared = set(src.covers) & set(dst.covers)
             if src.covers and dst.covers and not shared:
                 continue
-            if held is not None and isinstance(dst.members, Prompts) and not held.meets(dst.members):
+            if held and isinstance(dst.members, Prompts) and not held.meets(dst.members):
                 continue
-            asked = dst.members is not None and (streams or _known_late(shares, src, dst))
+            fixed = src.members is not None and isinstance(dst.members, Minibatches)
+            asked = dst.members is not None and (streams or partial or fixed)
             for part in sorted(shared) if streams else (None,):
                 yield Arc(src.slot, dst.slot, edge.delay, edge.data, part, asked)
 
 
-def _known_late(shares: Shares, src: Task, dst: Task) -> bool:
-    """Whether it is not known here if `src` holds members of `dst`."""
-    if src.members is not None:
-        return isinstance(dst.members, Minibatches)
-    generates = shares.graph.stage(src.slot.name).kind is Kind.GENERATE
-    return not generates and len(src.covers) < len(shares.parts)
+def _is_known_late(shares: Shares, task: Task) -> bool:
+    """Whether which samples an item holds is known only when they have completed: those of some parts of a stream."""
+    generates = shares.graph.stage(task.slot.name).kind is Kind.GENERATE
+    whole = len(task.covers) == len(shares.everything(task.slot.name))
+    return not generates and task.members is None and not whole
 
 
 def _weights_arcs(edge: Edge, lowered: Lowered) -> Iterator[Arc]:

@@ -115,7 +115,11 @@ def memory(devices: tuple[DeviceMemory, ...]) -> Table:
     phases = list(dict.fromkeys(m.phase for device in devices for m in device.phases))
     rows = [(phase, *(_of_phase(device, phase) for device in devices)) for phase in phases]
     there = ("there is", *(bytes_text(device.capacity_bytes) for device in devices))
-    return table(("memory", *(f">device {device.device}" for device in devices)), (*rows, there))
+    return table(("memory", *(f">{_which(device)}" for device in devices)), (*rows, there))
+
+
+def _which(device: DeviceMemory) -> str:
+    return device.name + (f" and {device.alike - 1} like it" if device.alike > 1 else "")
 
 
 def _of_phase(device: DeviceMemory, phase: str) -> str:
@@ -146,7 +150,7 @@ def _candidate_json(candidate: Candidate) -> Mapping[str, Any]:
             "steps": e.step.steps,
         },
         "tokens_per_second": e.tokens_per_second,
-        "memory_bytes": {str(m.device): m.peak.bytes for m in e.memory},
+        "memory_bytes": {m.name.removeprefix("device "): m.peak.bytes for m in e.memory},
         "bound": {"by": e.bound.by, "what": e.bound.what, "seconds": e.bound.seconds, "gap": e.gap},
         "bounds": [
             {"by": b.by, "what": b.what, "seconds": b.seconds, "gap": e.gap_to(b)} for b in e.bounds.all

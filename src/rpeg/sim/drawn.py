@@ -107,4 +107,4 @@ def _held(
     task = lowered.tasks[slot]
     if part is None and task.members is not None:
         return frozenset(ids_of_members(task.members, plan.workload, draws.seed, step))
-    return frozenset(i for p in (task.covers if part is None else (part,)) for i in found.members[p])
+    return frozenset(i for p in (task.covers if part is None else (part,)) for i in found.parts[p])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -15,7 +15,7 @@ from rpeg.cost.execution import Execution
 from rpeg.cost.generating.layers import ACTIVATION_BYTES, Part, Rank
 from rpeg.cost.generating.layout import Layout, layout_of
 from rpeg.cost.generating.load import Load
-from rpeg.cost.kernels import Amount, Timed, kernels_of
+from rpeg.cost.kernels import Amount, Kernels, Timed, kernels_of
 from rpeg.cost.kernels.work import stored
 from rpeg.cost.machine import Machine
 from rpeg.cost.network import Collective, collective_seconds
@@ -180,6 +180,7 @@ def forward_of(
         kernels_of(machine),
         execution.imbalance,
         machine.stack.serving.static_scales,
+        _tuned(machine),
     )
     kind, compute = machine.kind, stored(execution.precision.compute)
     peaks = dict(kind.peak_flops)
@@ -187,6 +188,15 @@ def forward_of(
     links = _links(architecture, layout, machine, execution.imbalance)
     graphs = execution.graphs and machine.stack.serving.graphs
     return Forward(architecture, layout, rank, machine, graphs, overlapped, links, balance)
+
+
+def _tuned(machine: Machine) -> Kernels | None:
+    """Kernels whose experts the engine's tuner chooses from too."""
+    library = machine.stack.serving.experts_too
+    if not library or library == machine.stack.kernels.experts_library:
+        return None
+    other = replace(machine.stack.kernels, experts_library=library)
+    return kernels_of(replace(machine, stack=replace(machine.stack, kernels=other)))
 
 
 def _links(
