@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rpeg.cluster import Fabric, Link, fabric, system
+from rpeg.cluster import Cluster, Fabric, Link, fabric, system
 from rpeg.errors import InputError
 
 SPEEDS = (4e11, 5e10, 2e10)
@@ -78,3 +78,10 @@ def test_nonsense_is_refused() -> None:
         Fabric(((link, 8), (link, 4)))
     with pytest.raises(InputError, match="0 ranks at distance 1"):
         Fabric(((link, 8),)).hops(0)
+
+
+def test_a_transport_survives_systems_and_json() -> None:
+    cluster = system("aws-p5", 2)
+    assert cluster.racks[0].link.transport == "efa"
+    assert system("dgx-h100", 2).racks[0].link.transport == ""
+    assert Cluster.from_json(cluster.to_json()).racks[0].link == cluster.racks[0].link

@@ -185,7 +185,9 @@ def test_a_smaller_cache_makes_waves_and_preempts() -> None:
 def test_without_graphs_decoding_waits_for_launches() -> None:
     prompts, responses = lengths(7, 8)
     slow = machine()
-    serving = replace(slow.stack.serving, launch_seconds=1e-3, step_seconds=0.0, row_seconds=0.0, gap_seconds=0.0)
+    serving = replace(
+        slow.stack.serving, launch_seconds=1e-3, step_seconds=0.0, row_seconds=0.0, gap_seconds=0.0
+    )
     slow = replace(slow, stack=replace(slow.stack, serving=serving))
     with_graphs = generate_stage(MODEL, prompts, responses, execution(), slow, policy=LARGE)
     eager = replace(execution(), graphs=False)
@@ -210,9 +212,9 @@ def test_a_layout_that_does_not_divide_names_both_numbers(degrees: dict[str, int
 
 def test_broken_groups_and_what_does_not_fit_are_named() -> None:
     prompts, responses = lengths(9, 10)
-    with pytest.raises(InputError, match="10 samples are not whole groups of 4. Nearest: 8 or 12"):
+    with pytest.raises(InputError, match=r"10 samples are not whole groups of 4. Nearest: 8 or 12"):
         generate_stage(MODEL, prompts, responses, execution(), machine(), samples_per_prompt=4)
-    with pytest.raises(InfeasibleError, match="a sample of .* tokens holds"):
+    with pytest.raises(InfeasibleError, match=r"a sample of .* tokens holds"):
         generate_stage(MODEL, prompts, responses, execution(), machine(), policy=Policy(cache_bytes=1e6))
     huge = replace(MODEL, name="80B", layers=320)
     with pytest.raises(InfeasibleError, match="leave no cache"):

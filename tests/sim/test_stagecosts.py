@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from rpeg.architecture import Architecture
-from rpeg.plan import Item, ItemKind, Plan, lower
+from rpeg.plan import Item, ItemKind, Plan, check, lower, plan_from_json, plan_to_json
 from rpeg.sim import Draws, Facts, StageCosts, device_memory, estimate, simulate, stage_trees, step_time
 from rpeg.transforms import parse
+from rpeg.verify import prove
 from samples_of_plans import assign, cluster, plan_of, ppo, workload
 
 TINY = Architecture("tiny", "llama", 2, 64, 4, 4, 16, 128, 259, 128)
@@ -142,3 +143,82 @@ def test_simulated_spans_carry_memory() -> None:
     by_stage = {span.item.name: span.memory_bytes for span in trace.spans}
     assert by_stage["train_actor"] > 0
     assert by_stage["reward"] == 0
+
+
+def _on_one(*texts: str, minibatches: int = 1) -> tuple[Plan, StageCosts]:
+    applied = tuple(map(parse, texts))
+    graph = ppo()
+    for transform in applied:
+        graph = transform.apply(graph)
+    plan = plan_of(graph, assign(graph, (0,)), workload(prompts=8, longest=16, minibatches=minibatches))
+    return plan, StageCosts(plan, FACTS)
+
+
+def test_fusion_on_a_shared_backbone_saves_a_forward() -> None:
+    share, fuse = "share{actor=actor,critic=critic}", "fuse{a=old_logprobs,b=values}"
+    (apart, two), (_, one) = _on_one(share), _on_one(share, fuse)
+    batch = Draws(apart.workload, 0).whole(0)
+    logprobs, values = (two.duration_seconds(_item(s), batch) for s in ("old_logprobs", "values"))
+    together = one.duration_seconds(_item("old_logprobs+values"), batch)
+    assert logprobs <= together < logprobs + 0.2 * values
+
+
+def test_scoring_back_to_back_saves_only_the_hand_over() -> None:
+    (apart, two), (_, one) = _on_one(), _on_one("fuse{a=reference,b=values}")
+    batch = Draws(apart.workload, 0).whole(0)
+    separate = sum(two.duration_seconds(_item(s), batch) for s in ("reference", "values"))
+    together = one.duration_seconds(_item("reference+values"), batch)
+    assert 0.5 * separate < together < separate
+
+
+def test_a_shared_model_is_trained_and_published_once() -> None:
+    (apart, two), (_, one) = _on_one(), _on_one("share{actor=actor,critic=critic}")
+    batch = Draws(apart.workload, 0).whole(0)
+    actor, critic = (two.duration_seconds(_item(s), batch) for s in ("train_actor", "train_critic"))
+    shared = one.duration_seconds(_item("train_actor+train_critic"), batch)
+    assert actor <= shared < actor + 0.5 * critic
+
+
+def test_minibatches_apart_cost_what_they_cost_together_and_publish_once() -> None:
+    (plan, whole), (_, parts) = (
+        _on_one(minibatches=4),
+        _on_one("stream{chunk=1,unit=minibatch}", minibatches=4),
+    )
+    batch = Draws(plan.workload, 0).whole(0)
+    items = [Item(ItemKind.RUN, "train_actor", 0, part) for part in range(4)]
+    trees = [parts.tree(item, batch.take(range(i * 4, i * 4 + 4))) for i, item in enumerate(items)]
+    assert [tree.find("publish") is not None for tree in trees] == [False, False, False, True]
+    assert sum(tree.seconds for tree in trees) == pytest.approx(
+        whole.duration_seconds(_item("train_actor"), batch), rel=0.3
+    )
+
+
+def test_a_shared_model_has_one_set_of_weights_and_both_heads() -> None:
+    plan, _ = _on_one("share{actor=actor,critic=critic}")
+    lowered = lower(plan.graph, plan.assignments, plan.workload)
+    parts = dict(device_memory(plan, lowered, FACTS)[0].phases[0].parts)
+    assert "critic parameters" not in parts
+    assert parts["actor parameters"] == 4 * (TINY.parameters("lm") + TINY.head_parameters("value"))
+
+
+def test_a_plan_of_all_transforms_together_is_written_read_estimated_and_proven() -> None:
+    texts = (
+        "share{actor=actor,critic=critic}",
+        "fuse{a=old_logprobs,b=values}",
+        "split{stage=generate,parts=4}",
+        "split{stage=old_logprobs+values,parts=4}",
+        "split{stage=reference,parts=2}",
+        "async{stage=generate,staleness=1,freshness=exact}",
+        "stream{chunk=1,unit=minibatch}",
+    )
+    graph = ppo()
+    for text in texts:
+        graph = parse(text).apply(graph)
+    shifts = {s.name: 1 for s in graph.stages if s.name != "generate"}
+    work = workload(prompts=16, samples_per_prompt=4, longest=32, minibatches=4)
+    plan = check(plan_of(graph, assign(graph, (2, 3), zero=3, generate=(0, 1)), work, 4, shifts))
+    assert plan_from_json(plan_to_json(plan)) == plan
+    found = estimate(plan, FACTS, steps=3)
+    assert found.bound.seconds <= found.step.mean_seconds * 1.0001
+    trace = simulate(plan, StageCosts(plan, FACTS), 4)
+    assert prove(trace).holds

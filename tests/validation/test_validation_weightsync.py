@@ -80,3 +80,23 @@ def test_what_cannot_be_expressed_is_named(change, reason):
     outcome = weightsync.predict({**STAGED, **change})
     assert outcome.predicted is None
     assert reason in outcome.reason
+
+
+def test_less_than_the_links_allow_is_no_whole_transfer():
+    """verl docs/advance/fully_async.md: 15 GB to each of four H20 in 0.02 s, of which the rest ran in the background."""
+    row = {
+        "mechanism": "NCCL",
+        "model": "Qwen2.5-Math-7B",
+        "gpu": "H20-96GB",
+        "trainer_ranks": 4,
+        "rollout_ranks": 4,
+    }
+    assert "not a whole transfer" in weightsync.predict({**row, "measured": {"time_s": 0.02}}).reason
+    assert weightsync.predict({**row, "measured": {"time_s": 0.12}}).predicted is not None
+
+
+def test_a_staged_transfer_loads_each_tensor_while_others_arrive():
+    outcome = weightsync.predict(STAGED)
+    assert outcome.cost is not None
+    assert [part.name for part in outcome.cost.children] == ["to device", "broadcast and load", "hand over"]
+    assert 0.5 < outcome.predicted / 6.22 < 1.5

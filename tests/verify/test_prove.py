@@ -15,6 +15,7 @@ from plans import (
     PLANS,
     asynchronous,
     colocated,
+    in_parts,
     run,
     split,
     streamed,
@@ -419,6 +420,26 @@ def test_a_sample_that_two_ranks_train() -> None:
         and f"sample {other.ids[0]} is trained 2 times" in f.sentence
         for f in proof.findings
     )
+
+
+@pytest.mark.parametrize(("stage", "moved"), [("old_logprob", "swapped"), ("train_actor", "given away")])
+def test_parts_that_exchange_their_samples(stage: str, moved: str) -> None:
+    """Told alike by commands and spans, every sample still worked on once."""
+    trace = run(in_parts(), 3)
+    parts = [e for e in trace.entries if e.what is What.LAUNCH and (e.item.name, e.item.step) == (stage, 1)]
+    one, other = parts[0].ids, parts[1].ids
+    new = (
+        {parts[0].item: (other[0], *one[1:]), parts[1].item: (one[0], *other[1:])}
+        if moved == "swapped"
+        else {parts[0].item: one[1:], parts[1].item: (one[0], *other)}
+    )
+    entries = tuple(
+        replace(e, ids=new[e.item]) if e.what is What.LAUNCH and e.item in new else e for e in trace.entries
+    )
+    spans = tuple(
+        replace(s, ids=new[s.item], tokens=8 * len(new[s.item])) if s.item in new else s for s in trace.spans
+    )
+    assert broken(replace(trace, entries=entries, spans=spans)) == {"fixed_parts_hold_their_members"}
 
 
 def test_lanes_of_one_rank_that_work_on_different_samples() -> None:

@@ -26,12 +26,14 @@ class Link:
     """What joins the devices of one level: within a node, a rack or the cluster.
 
     bandwidth_bytes_per_second: of one device, each direction. latency_seconds: of a message without content.
+    transport: "efa" for Amazon's Elastic Fabric Adapter under libfabric; "": NVLink, InfiniBand, RoCE, PCI Express.
     """
 
     level: Level
     bandwidth_bytes_per_second: float
     latency_seconds: float
     source: str = ""
+    transport: str = ""
 
 
 @dataclass(frozen=True)
@@ -215,6 +217,7 @@ def _link_json(link: Link) -> dict[str, Any]:
         "bandwidth_bytes_per_second": link.bandwidth_bytes_per_second,
         "latency_seconds": link.latency_seconds,
         "source": link.source,
+        **({"transport": link.transport} if link.transport else {}),
     }
 
 
@@ -237,7 +240,8 @@ def _rack_json(rack: Rack) -> dict[str, Any]:
 def _link(data: object, level: Level) -> Link:
     fields = Fields(f"{level} link", data)
     bandwidth = fields.number("bandwidth_bytes_per_second")
-    link = Link(level, bandwidth, fields.number("latency_seconds"), fields.text("source", "", least=0))
+    latency, source = fields.number("latency_seconds"), fields.text("source", "", least=0)
+    link = Link(level, bandwidth, latency, source, fields.text("transport", "", least=0))
     fields.finish()
     if not bandwidth:
         raise InputError(f"{level} link has bandwidth_bytes_per_second = 0, nothing would arrive")

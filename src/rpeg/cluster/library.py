@@ -119,8 +119,9 @@ def _link(fields: Fields, level: Level) -> Link:
         part.what, "bandwidth_bytes_per_second", part.get("bandwidth_bytes_per_second")
     )
     latency, second = sourced(part.what, "latency_seconds", part.get("latency_seconds"))
+    transport = part.text("transport", "", least=0)
     part.finish()
-    return Link(level, float(bandwidth), float(latency), f"bandwidth: {source}; latency: {second}")
+    return Link(level, float(bandwidth), float(latency), f"bandwidth: {source}; latency: {second}", transport)
 
 
 def _value(fields: Fields, key: str) -> Any:

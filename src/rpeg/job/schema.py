@@ -12,7 +12,6 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from rpeg.cluster import Cluster
-
 from rpeg.job.algorithm import AlgorithmSection
 from rpeg.job.fields import (
     LARGEST,

@@ -9,6 +9,7 @@ from rpeg.errors import RunError
 from rpeg.ir import Kind
 from rpeg.plan import Cell, Item, ItemKind, Plan, Task
 from rpeg.schedule import (
+    Cancel,
     Command,
     Event,
     Finished,
@@ -16,6 +17,7 @@ from rpeg.schedule import (
     Produced,
     Scheduler,
     SyncWeights,
+    Work,
     command_entry,
     event_entry,
     share,
@@ -90,7 +92,7 @@ class _Simulation:
 
     def _carry_out(self, now: float, commands: Iterable[Command]) -> None:
         for command in commands:
-            if not isinstance(command, (Launch, SyncWeights)):
+            if isinstance(command, Cancel):
                 continue
             seq = len(self._entries)
             self._entries.append(command_entry(seq, now, command))
@@ -98,10 +100,10 @@ class _Simulation:
             end = self._run(command, start)
             self._spans += self._spans_of(command, seq, start, end)
 
-    def _run(self, command: Launch | SyncWeights, start: float) -> float:
+    def _run(self, command: Work, start: float) -> float:
         """Schedules an item's events; returns when it ends."""
         item = command.item
-        if isinstance(command, SyncWeights) or self._kind(item) is not Kind.GENERATE:
+        if not isinstance(command, Launch) or self._kind(item) is not Kind.GENERATE:
             end = start + self._costs.duration_seconds(item, self._batch(command))
         else:
             end = start + self._generate(item, self._scheduler.lowered.tasks[item.slot], command, start)
@@ -118,7 +120,7 @@ class _Simulation:
             self._push(start + offset, Produced(item, part, members.ids, members.response_lengths))
         return done.seconds
 
-    def _batch(self, command: Launch | SyncWeights) -> Batch:
+    def _batch(self, command: Work) -> Batch:
         return self._draws.batch(command.ids) if isinstance(command, Launch) else Batch()
 
     def _push(self, seconds: float, event: Event) -> None:
@@ -128,7 +130,7 @@ class _Simulation:
     def _kind(self, item: Item) -> Kind | None:
         return self._plan.graph.stage(item.name).kind if item.kind is ItemKind.RUN else None
 
-    def _spans_of(self, command: Launch | SyncWeights, seq: int, start: float, end: float) -> list[Span]:
+    def _spans_of(self, command: Work, seq: int, start: float, end: float) -> list[Span]:
         item = command.item
         reads, makes = self._versions(command)
         digests = {f"{m}@{v}": f"sim:{m}@{v}" for m, v in [*reads.items(), *makes.items()]}
@@ -174,10 +176,12 @@ class _Simulation:
             own.update(dict.fromkeys(cell.lanes, batch.take([position[i] for i in ids])))
         return own
 
-    def _versions(self, command: Launch | SyncWeights) -> tuple[dict[str, int], dict[str, int]]:
+    def _versions(self, command: Work) -> tuple[dict[str, int], dict[str, int]]:
         """Versions that an item reads and makes."""
         if isinstance(command, SyncWeights):
             return {command.model: command.version}, {}
+        if not isinstance(command, Launch):
+            return {}, {}
         reads = dict(command.versions)
         if self._kind(command.item) is not Kind.TRAIN or not self._scheduler.lowered.ends(command.item.slot):
             return reads, {}

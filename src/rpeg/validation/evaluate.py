@@ -15,6 +15,7 @@ from rpeg.validation.form import check_form
 from rpeg.validation.kinds import described, did_not_run, is_confirmed, kind_of_record
 from rpeg.validation.outcome import KINDS, Kind, Outcome
 from rpeg.validation.read import Located
+from rpeg.validation.repeats import repeated
 
 Record = Mapping[str, Any]
 Predict = Callable[[Record], Outcome]
@@ -89,7 +90,7 @@ def evaluate(
     predict: Mapping[Kind, Predict] | None = None,
     advance: Callable[[], None] = lambda: None,
 ) -> Evaluation:
-    """Predicts each record by the reader of its kind; `advance` is called after each.
+    """Predicts each record by the reader of its kind, each measurement once; `advance` is called after each.
 
     What a reader refuses (InputError) is an outcome with the reason; any other error is a `Bug`, and an outcome that
     names it.
@@ -98,10 +99,14 @@ def evaluate(
     judged: list[Judged] = []
     bugs: list[Bug] = []
     others: Counter[str] = Counter()
-    for row in records:
+    rows = list(records)
+    again = repeated([row.record for row in rows])
+    for position, row in enumerate(rows):
         kind = kind_of_record(row.record)
         if kind is None:
             others[described(row.record)] += 1
+        elif position in again:
+            others[f"{kind}: measurements that another record states too, counted once"] += 1
         else:
             one, bug = _judged(row, kind, readers)
             judged.append(one)

@@ -15,13 +15,24 @@ from rpeg.architecture import Architecture
 from rpeg.cluster import DeviceKind
 from rpeg.cost import Execution, Machine, Precision, stack
 from rpeg.cost.generating import Policy, generate_stage, serve
+from rpeg.errors import InputError
 from rpeg.validation.naming import architecture_of, fabric_of, kind_of, serving_stack_of
 from rpeg.validation.outcome import Outcome
 from rpeg.validation.serving_labels import degrees, schedules_ahead
 
 Record = Mapping[str, Any]
 
+# Families whose published 8-bit checkpoints have a scale for each block of weights (Qwen/Qwen3-32B-FP8, and all with
+# experts); others have one a tensor (nvidia/Llama-3.1-70B-Instruct-FP8).
+_BLOCK_SCALED = ("qwen3",)
 _BLOCK = {"float8": "float8-block"}
+
+# Engines that take the longest sequence from the model's config; others run whatever length they are built for.
+_MIND_CONTEXT = ("vllm", "sglang")
+
+# Engines whose static batches of 2023 and early 2024 sum over ranks by NCCL: their own all-reduce had to be asked for
+# (NVIDIA/TensorRT-LLM, tensorrt_llm/plugin/plugin.py: use_custom_all_reduce was False by default).
+_SUM_BY_NCCL = ("tensorrt-llm",)
 
 # Published serving runs leave the engine all of the card but what it needs to start.
 _TUNED_MEMORY_SHARE = 0.96
@@ -44,7 +55,11 @@ def predict(record: Record) -> Outcome:
     architecture = architecture_of(record["model"])
     kind = kind_of(str(record["gpu"]))
     name = serving_stack_of(str(record["engine"]))
-    machine = Machine(kind, fabric_of(record), stack(name, kind.name))
+    _fits_context(record, architecture, name)
+    engine = stack(name, kind.name)
+    if not loop and name in _SUM_BY_NCCL:
+        engine = replace(engine, name="")
+    machine = Machine(kind, fabric_of(record), engine)
     parallelism = degrees(record)
     architecture = _with_whole_ranks(architecture, parallelism.ep)
     execution = Execution(
@@ -54,11 +69,21 @@ def predict(record: Record) -> Outcome:
     return one(record, architecture, execution, machine)
 
 
+def _fits_context(record: Record, architecture: Architecture, engine: str) -> None:
+    """What an engine that minds the model's positions was asked beyond them it did not generate."""
+    tokens = int(record["isl"]) + int(record["osl"])
+    if engine in _MIND_CONTEXT and tokens > architecture.context:
+        raise InputError(
+            f"{architecture.name}: {record['isl']} + {record['osl']} tokens are more than its context of"
+            f" {architecture.context}: engines refuse or cut such requests"
+        )
+
+
 def _loop(record: Record, architecture: Architecture, execution: Execution, machine: Machine) -> Outcome:
     """Time per output token of one replica with all its requests."""
     served = serve(
         architecture,
-        _requests(record),
+        int(record["concurrency"]),
         int(record["isl"]),
         int(record["osl"]),
         execution,
@@ -73,12 +98,6 @@ def _loop(record: Record, architecture: Architecture, execution: Execution, mach
         cost=served.cost,
         reason="" if measured is not None else "no time per output token",
     )
-
-
-def _requests(record: Record) -> int:
-    """Requests in flight at one replica: all of them, or `batch` for each attention group where that is fewer."""
-    groups, concurrency = int(record.get("attention_dp") or 1), int(record["concurrency"])
-    return int(record["batch"]) * groups if "batch" in record else concurrency
 
 
 def _static(record: Record, architecture: Architecture, execution: Execution, machine: Machine) -> Outcome:
@@ -149,7 +168,7 @@ def _precision(record: Record, architecture: Architecture, kind: DeviceKind) -> 
         weights = "bfloat16"
     peaks = {name for name, _ in kind.peak_flops}
     compute = weights if weights in peaks else half
-    if architecture.experts is not None:  # checkpoints of experts in 8 bits have a scale for each block
+    if architecture.experts is not None or architecture.family.startswith(_BLOCK_SCALED):
         compute, experts = (_BLOCK.get(each, each) for each in (compute, experts))
     cache = _DTYPES.get(str(record.get("kv_precision")), _cache(record, weights, experts))
     return Precision(compute=compute, weights=weights, cache=cache, experts=experts)

@@ -51,9 +51,11 @@ def _is_part(record: Record) -> bool:
     return isinstance((record.get("measured") or {}).get(_PART), int | float)
 
 
-def content(record: Record) -> tuple[Any, ...]:
-    """What two rows share when they state one measurement, whatever file they stand in: count it once."""
-    flat = flattened(record)
+def content(record: Record) -> tuple[Any, ...] | None:
+    """What two rows share when they state one measurement, whatever file they stand in; None without a measurement."""
+    flat, seconds = flattened(record), measured(record)
+    if seconds is None:
+        return None
     model = flat.get("model")
     name = str(model.get("name") if isinstance(model, Mapping) else model).rpartition("/")[2]
     gpu = re.match(r"[A-Za-z]+\d+", str(flat.get("gpu")))
@@ -63,7 +65,7 @@ def content(record: Record) -> tuple[Any, ...]:
         gpu[0] if gpu else "",
         flat.get("gpus") or flat.get("n_gpus"),
         float(flat["avg_seq_len"]) if flat.get("avg_seq_len") else None,
-        measured(record),
+        seconds,
     )
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from rpeg.cost import Machine, stack
+from rpeg.cost import Cost, Machine, stack
 from rpeg.cost.network import Held, Strategy, named_tensors, sync, transfer
 from rpeg.errors import InputError
 from rpeg.plan import Parallelism
@@ -39,11 +39,14 @@ def predict(record: Record) -> Outcome:
         str(record.get("id", "")), str(record.get("source", "")), "weightsync", setting, measured
     )
     try:
-        cost = _cost(flat)
+        cost, least = _cost(flat)
     except InputError as error:
         return _without(outcome, str(error))
     if measured is None:
         return _without(outcome, "no seconds of one transfer of all weights are given")
+    if measured < least:
+        says = f"{measured:g} s is less than the {least:.2g} s that a receiver's weights take over its fastest link"
+        return _without(outcome, f"{says}: not a whole transfer")
     return Outcome(**{**vars(outcome), "predicted": cost.seconds, "cost": cost})
 
 
@@ -55,14 +58,17 @@ def flattened(record: Record) -> dict[str, Any]:
     return flat
 
 
-def content(record: Record) -> tuple[Any, ...]:
-    """What two rows share when they state one measurement: compare these to count it once."""
-    flat = flattened(record)
+def content(record: Record) -> tuple[Any, ...] | None:
+    """What two rows share when they state one measurement, whatever file they stand in; None without a measurement."""
+    flat, seconds = flattened(record), _measured(record)
+    if seconds is None:
+        return None
     name = re.sub(r"[^a-z0-9]", "", re.split(r"[\s(]", str(flat.get("model", "")))[0].lower())
-    return ("weightsync", name.removesuffix("instruct2507").removesuffix("instruct"), _measured(record))
+    return ("weightsync", name.removesuffix("instruct2507").removesuffix("instruct"), seconds)
 
 
-def _cost(flat: Record) -> Any:
+def _cost(flat: Record) -> tuple[Cost, float]:
+    """The transfer, and the seconds that a receiver's own weights take at the full rate of its fastest link."""
     kind = kind_of(_device(str(flat.get("gpu") or "")))
     trainers, servers, tp, strategy = _placement(flat)
     architecture = architecture_of({"name": _model(str(flat.get("model", "")))})
@@ -81,7 +87,8 @@ def _cost(flat: Record) -> Any:
     )
     bucket = float((flat.get("measured") or {}).get("bucket_gib") or 2.0) * _GIB
     tensors = named_tensors(architecture, scaled=dtype == "float8" and strategy == "staged")
-    return sync(plan, machine, strategy, tensors=tensors, bucket_bytes=bucket)
+    least = plan.receive_needed_bytes / machine.fabric.levels[0][0].bandwidth_bytes_per_second
+    return sync(plan, machine, strategy, tensors=tensors, bucket_bytes=bucket), least
 
 
 def _device(gpu: str) -> str:

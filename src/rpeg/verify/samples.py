@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from rpeg.ir import Kind
-from rpeg.plan import Item
+from rpeg.plan import Item, Minibatches, ids_of_members
 from rpeg.trace import Entry, Span
 from rpeg.verify.evidence import Breach, Evidence, Property
 
@@ -51,6 +51,27 @@ def parts_hold_what_was_generated(evidence: Evidence) -> Iterator[Breach]:
         left, made = Counter(i for e in entries for i in e.ids), Counter(_ids(evidence, item))
         if item in evidence.finished and item in evidence.spans and left != made:
             yield f"what left {item} {_difference(left, made)}", (*evidence.spans[item], *entries)
+
+
+def fixed_parts_hold_their_members(evidence: Evidence) -> Iterator[Breach]:
+    """A part of a split stage is commanded to work on the plan's prompts, a minibatch on as many samples as it has."""
+    workload = evidence.trace.plan.workload
+    for item, command in evidence.commands.items():
+        task = evidence.task(item)
+        if task is None or task.members is None:
+            continue
+        if isinstance(task.members, Minibatches):
+            due = workload.samples // workload.minibatches * (task.members.end - task.members.first)
+            if len(command.ids) != due:
+                yield (
+                    f"{item} is commanded to work on {len(command.ids)} samples; its minibatches have {due}",
+                    (command,),
+                )
+            continue
+        own = set(ids_of_members(task.members, workload, 0, item.step))
+        beyond = [i for i in command.ids if i not in own]
+        if beyond:
+            yield f"{item} is commanded to work on sample {beyond[0]}, which is of another part", (command,)
 
 
 def samples_belong_to_their_step(evidence: Evidence) -> Iterator[Breach]:
@@ -184,6 +205,7 @@ SAMPLES: tuple[Property, ...] = (
     ranks_work_on_one_share,
     items_work_on_their_samples,
     parts_hold_what_was_generated,
+    fixed_parts_hold_their_members,
     samples_belong_to_their_step,
     tokens_are_those_of_the_samples,
     each_sample_is_generated_once,

@@ -109,7 +109,7 @@ def _rate(leg: Leg, machine: Machine) -> float:
 def _seconds(
     kind: Collective, route: tuple[Leg, ...], size_bytes: float, ranks: int, machine: Machine, sharing: float
 ) -> float:
-    """Of a measured first level and modelled ones beyond it: latencies add up, bytes move at the same time."""
+    """As measured within a node, as modelled beyond it, where the whole takes no less than its part within a node."""
     first = route[0]
     if not first.inner:
         return _modelled(route, size_bytes, machine, sharing)
@@ -117,40 +117,26 @@ def _seconds(
     bandwidth = first.link.bandwidth_bytes_per_second / sharing
     library = machine.stack.name if len(route) == 1 else ""
     inside = measured(kind, size_bytes * share, first.members, machine.kind, bandwidth, library)
-    if inside is None:
-        return _modelled(route, size_bytes, machine, sharing)
-    start, moving = inside
-    if len(route) == 1:
-        return start + moving
-    return _modelled(route[1:], size_bytes, machine, sharing, start, moving)
+    if len(route) > 1:
+        return max(_modelled(route, size_bytes, machine, sharing), inside or 0.0)
+    return _modelled(route, size_bytes, machine, sharing) if inside is None else inside
 
 
-def _modelled(
-    route: tuple[Leg, ...],
-    size_bytes: float,
-    machine: Machine,
-    sharing: float,
-    start: float | None = None,
-    beside: float = 0.0,
-) -> float:
-    """The best of NCCL's protocols and algorithms. start: seconds before; beside: seconds of bytes on faster links."""
+def _modelled(route: tuple[Leg, ...], size_bytes: float, machine: Machine, sharing: float) -> float:
+    """The best of NCCL's protocols and algorithms: latencies of levels add up, bytes on them move at the same time."""
     outer = not all(leg.inner for leg in route)
-    moving = max(leg.share / _rate(leg, machine) for leg in route) * size_bytes * sharing
-    base = machine.stack.network.base_seconds
+    moving = [leg.share / _rate(leg, machine) * size_bytes * sharing for leg in route]
     best = float("inf")
     for protocol in _PROTOCOLS:
-        begun = base * _BASE[protocol] if start is None else start
-        passed = moving / _BANDWIDTH[not outer][protocol]
-        ring = sum(leg.ring_steps * leg.link.latency_seconds * _RING[leg.inner][protocol] for leg in route)
-        tree = sum(
-            (leg.ring_steps if leg.inner else leg.tree_steps)
-            * leg.link.latency_seconds
-            * _TREE[leg.inner][protocol]
-            for leg in route
-        )
-        best = min(
-            best,
-            begun + ring + max(beside, passed),
-            begun + tree + max(beside, passed / _TREE_BANDWIDTH) if outer else best,
-        )
+        begun = machine.stack.network.base_seconds * _BASE[protocol]
+        ring = tree = passed = 0.0
+        for leg, seconds in zip(route, moving, strict=True):
+            latency = leg.link.latency_seconds
+            ring += leg.ring_steps * latency * _RING[leg.inner][protocol]
+            steps = leg.ring_steps if leg.inner else leg.tree_steps
+            tree += steps * latency * _TREE[leg.inner][protocol]
+            passed = max(passed, seconds / _BANDWIDTH[leg.inner][protocol])
+        best = min(best, begun + ring + passed)
+        if outer:
+            best = min(best, begun + tree + passed / _TREE_BANDWIDTH)
     return best

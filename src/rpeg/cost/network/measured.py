@@ -58,10 +58,9 @@ class Table:
 
 def measured(
     kind: Collective, size_bytes: float, ranks: int, device: DeviceKind, bandwidth: float, library: str = ""
-) -> tuple[float, float] | None:
-    """Seconds before bytes move, and while they do, over a link of `bandwidth` within a node.
+) -> float | None:
+    """Seconds over a link of `bandwidth` within a node; None where nothing was measured.
 
-    None where nothing was measured.
     library: a serving engine, whose own all-reduce is taken where it is faster than NCCL's.
     """
     table = _table(device.name) or (_table(device.like) if device.like else None)
@@ -73,31 +72,29 @@ def measured(
         for name in names
         if (curves := table.curves.get((name, kind)))
     ]
-    return min(times, key=sum, default=None)
+    return min(times, default=None)
 
 
-def _between(
-    kind: str, curves: dict[int, Curve], size: float, ranks: int, slower: float
-) -> tuple[float, float]:
+def _between(kind: str, curves: dict[int, Curve], size: float, ranks: int, slower: float) -> float:
     """Between measured numbers of ranks by their logarithm; beyond them by how rings and trees grow."""
     known = sorted(curves)
     if ranks in curves:
-        return _split(curves[ranks], size, slower)
+        return _scaled(curves[ranks], size, slower)
     if ranks < known[-1]:
         high = next(n for n in known if n > ranks)
         low = max((n for n in known if n < ranks), default=high)
         share = math.log(ranks / low) / math.log(high / low)
-        below, above = _split(curves[low], size, slower), _split(curves[high], size, slower)
-        return (1 - share) * below[0] + share * above[0], (1 - share) * below[1] + share * above[1]
+        return (1 - share) * _scaled(curves[low], size, slower) + share * _scaled(curves[high], size, slower)
     most, half = known[-1], known[-2]
-    least, moving = _split(curves[most], size, slower)
+    least = curves[most].least
     growth = (least - curves[half].least) / (math.log2(most / half) if kind == "all_reduce" else most - half)
     steps = math.log2(ranks / most) if kind == "all_reduce" else ranks - most
-    return least + max(growth, 0.0) * steps, moving * (ranks - 1) / ranks * most / (most - 1)
+    moved = (ranks - 1) / ranks * most / (most - 1)
+    return least + max(growth, 0.0) * steps + (_scaled(curves[most], size, slower) - least) * moved
 
 
-def _split(curve: Curve, size: float, slower: float) -> tuple[float, float]:
-    return curve.least, (curve.at(size) - curve.least) * slower
+def _scaled(curve: Curve, size: float, slower: float) -> float:
+    return curve.least + (curve.at(size) - curve.least) * slower
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rpeg.architecture.model import Head
+from rpeg.cost.network import Collective
 from rpeg.cost.training.parts import Part, Setting, exchange, linear, passes
 
 
@@ -12,7 +13,7 @@ def embedding_parts(setting: Setting) -> list[Part]:
     parts = [passes(setting, "embedding", setting.split * a.hidden, 2.0, 4.0)]
     if layout.tp > 1:
         size = setting.tokens * a.hidden * setting.activation_bytes
-        kind = "reduce_scatter" if layout.sequence_parallel else "all_reduce"
+        kind: Collective = "reduce_scatter" if layout.sequence_parallel else "all_reduce"
         parts.append(exchange(setting, "embedding reduce", kind, size, layout.tp, 1, 1, 0.0))
     return parts
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rpeg.architecture.model import Layer
-from rpeg.cost.training.mixers import residual
 from rpeg.cost.kernels import Timed
 from rpeg.cost.network import exchange_seconds
+from rpeg.cost.training.mixers import residual
 from rpeg.cost.training.parts import Part, Setting, bound_of, linear, passes, sustained, times
 
 
@@ -23,11 +23,9 @@ def _dense(setting: Setting, prefix: str, ffn: int, gated: bool) -> list[Part]:
     hidden, tp = setting.architecture.hidden, setting.execution.parallelism.tp
     inner, m, matrices = -(-ffn // tp), setting.tokens, 2 if gated else 1
     return [
-        linear(
-            setting, f"{prefix}up", m, matrices * inner, hidden, selective=setting.traits.selective_products
-        ),
+        linear(setting, f"{prefix}up", m, matrices * inner, hidden, selective=setting.repeated_products),
         passes(setting, f"{prefix}activation", m * inner, matrices + 1.0, 2.0 * matrices + 1.0),
-        linear(setting, f"{prefix}down", m, hidden, inner, selective=setting.traits.selective_products),
+        linear(setting, f"{prefix}down", m, hidden, inner, selective=setting.repeated_products),
     ]
 
 
@@ -61,15 +59,13 @@ def _routed(setting: Setting) -> list[Part]:
 def _exchanged(setting: Setting, copy_bytes: float, copies: int) -> Part:
     """Tokens go to their experts and back. copy_bytes: of one copy of each of this rank's tokens.
 
-    A token goes once to each rank that has experts of it, and crosses the network once for each node that has
-    (DeepEP): of k copies over n places n (1 − (1 − 1/n)^k) differ, where experts are chosen evenly.
+    A token goes once to each rank that has experts of it, and crosses the network once for each node that has (DeepEP
+    and HybridEP, which most stacks use since 2025): of k copies over n places n (1 − (1 − 1/n)^k) differ, where experts
+    are chosen evenly.
     """
     ep, machine = setting.execution.parallelism.ep, setting.machine
     nodes = ep / min(ep, machine.fabric.devices_per_node)
-    if setting.traits.deduplicated_dispatch:
-        sent, crossing = _places(ep, copies), _places(nodes, copies)
-    else:
-        sent, crossing = float(copies), float(copies)
+    sent, crossing = _places(ep, copies), _places(nodes, copies)
     seconds = exchange_seconds(
         copy_bytes * sent,
         ep,
@@ -78,7 +74,7 @@ def _exchanged(setting: Setting, copy_bytes: float, copies: int) -> Part:
         nodes_per_token=crossing,
         copies=sent,
     )
-    both_ways = Timed(2.0 * seconds * (1.0 - setting.traits.expert_overlap), 0.0, 2.0 * copy_bytes * sent)
+    both_ways = Timed(2.0 * seconds, 0.0, 2.0 * copy_bytes * sent)
     return Part("expert parallel", both_ways, both_ways, "network")
 
 

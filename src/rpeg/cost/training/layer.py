@@ -19,6 +19,10 @@ from rpeg.cost.training.parts import Part, Setting, exchange
 from rpeg.cost.training.sharding import accumulation_seconds, gather_seconds, scatter_seconds
 from rpeg.cost.tree import Cost, sequence
 
+# Share of the gathers and scatters of sharded weights that may run behind a layer's products: FSDP prefetches the next
+# layer, so that only the first gather and the last scatter must show.
+_SHARDING_OVERLAP = 0.9
+
 
 @dataclass(frozen=True, slots=True)
 class Passes:
@@ -152,12 +156,19 @@ def _host_seconds(setting: Setting, layer: Layer) -> float:
     seconds = traits.host_seconds_per_expert_layer if experts else traits.host_seconds_per_layer
     if layout.tp == 1:
         return seconds
-    node, stall = setting.machine.fabric.devices_per_node, 0.0
-    if layout.pp > 1 and layout.devices > node:
-        stall = traits.pipelined_host_seconds_per_rank * layout.tp * math.sqrt(max(1.0, layout.tp / node))
-    elif layout.tp > node:
-        stall = traits.crossing_host_seconds_per_rank * layout.tp
+    stall = _stall(setting) * layout.tp
     return seconds + (4 if layout.sequence_parallel else 2) * (traits.host_seconds_per_collective + stall)
+
+
+def _stall(setting: Setting) -> float:
+    """Host time for each rank that tensor-parallel collectives of eager stacks were seen to lose over EFA."""
+    traits, layout, fabric = setting.traits, setting.execution.parallelism, setting.machine.fabric
+    node, beyond = fabric.levels[0][1], fabric.levels[-1][0]
+    if beyond.transport != "efa":
+        return 0.0
+    if layout.pp > 1 and layout.devices > node:
+        return traits.pipelined_host_seconds_per_rank * math.sqrt(max(1.0, layout.tp / node))
+    return traits.crossing_host_seconds_per_rank if layout.tp > node else 0.0
 
 
 def _weight_traffic(
@@ -165,7 +176,7 @@ def _weight_traffic(
 ) -> tuple[tuple[Cost, ...], tuple[Cost, ...]]:
     """What is added each way for weights that are sharded (gathers, scatters) and gradients that add up."""
     ahead, back = [], []
-    overlap = setting.traits.sharding_overlap
+    overlap = _SHARDING_OVERLAP
     if gather := gather_seconds(setting, weights):
         shown = max(gather - overlap * sum(c.seconds for c in forward), gather * (1.0 - overlap))
         ahead.append(Cost("parameter gather", shown, bound="network"))

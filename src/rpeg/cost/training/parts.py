@@ -62,7 +62,12 @@ class Setting:
     def accumulate(self) -> str:
         """The dtype of the weight gradients that products add to; where a pass of its own adds, of activations."""
         precision = self.execution.precision
-        return precision.gradients if self.traits.fused_accumulation else precision.activations
+        return precision.gradients if self.traits.fused else precision.activations
+
+    @property
+    def repeated_products(self) -> float:
+        """Share of products that selective recomputation repeats: every second one, where it is by operation."""
+        return 0.5 if self.machine.stack.memory.selective == "products" else 0.0
 
     @property
     def activation_bytes(self) -> float:
@@ -72,10 +77,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One operation: forward, backward, and the share of the forward that selective recomputation repeats.
-
-    overlap: what it may hide behind: nothing (""), products of the same layer ("tensor", "expert", "context").
-    """
+    """One operation: forward, backward, and the share of the forward that selective recomputation repeats."""
 
     name: str
     forward: Timed
@@ -115,7 +117,20 @@ def linear(
         narrow = add(kernels.gemm(m, rank, k, setting.wide), kernels.gemm(m, n, rank, setting.wide))
         forward, backward = add(forward, narrow), add(kernels.gemm(m, k, n, dtype), times(narrow, 2.0))
     forward, backward = sustained(setting, forward, dtype), sustained(setting, backward, dtype)
+    if BYTES_OF[dtype] < 2.0 and not setting.traits.fused:
+        ahead, back = _scaling(setting, m, n, k)
+        forward, backward = add(forward, ahead), add(backward, back)
     return Part(name, forward, backward, bound_of(setting, forward, dtype), selective)
+
+
+def _scaling(setting: Setting, m: float, n: int, k: int) -> tuple[Timed, Timed]:
+    """What dynamic scaling adds where no kernel does it on the way: products count the cast of their first operand.
+
+    Forward: a maximum over the input (2 bytes an element), a maximum over and a cast of the weight (5). Backward: a
+    maximum over the output's gradient and a second cast of it along the other axis (5), a second cast of the weight (3).
+    """
+    kernels = setting.kernels
+    return kernels.memory(2.0 * m * k + 5.0 * n * k), kernels.memory(5.0 * m * n + 3.0 * n * k)
 
 
 def sustained(setting: Setting, timed: Timed, dtype: str) -> Timed:

@@ -34,8 +34,8 @@ def loads_of(
 ) -> Loads:
     """The loads of stages. kinds: seconds of one layer of each of the architecture's groups, one micro-batch.
 
-    Layers that the stages divide are spread evenly, unless stages are balanced by their time. Else whole layers are laid out so that the slowest stage, with the
-    embedding on the first and the head on the last, is as fast as can be.
+    Layers that the stages divide are spread evenly, unless stages are balanced by their time. Else whole layers are
+    laid out so that the slowest stage, with the embedding on the first and the head on the last, is as fast as can be.
     """
     stages, layers = execution.parallelism.pp, architecture.layers
     total = sum(seconds * count for (_, count), seconds in zip(architecture.groups, kinds, strict=True))
@@ -54,16 +54,20 @@ def loads_of(
 def _layouts(layers: int, stages: int, head: float) -> list[tuple[float, float, float]]:
     """(first, between, last) layers of stages, where some of the ends' layers move to the others.
 
-    head: what it takes, in layers. Near the best, the last stage has so many fewer than the others, or one more or less.
+    head: what it takes, in layers. Near the best, the last stage has so many fewer than the others, or a few more or
+    less; the first has as many as those between, or one fewer for the embedding.
     """
-    most, between = -(-layers // stages), max(1, stages - 2)
-    fewer = int(head * (stages - 1) / stages)
+    most, others = -(-layers // stages), stages - 1
+    fewer = int(head * others / stages)
     out: list[tuple[float, float, float]] = []
     for last in {min(max(most - fewer + step, 0), most) for step in (-2, -1, 0, 1)}:
+        even = -(-(layers - last) // others)
         if stages == 2:
-            out.append((layers - last, 0, last))
+            out.append((even, 0, last))
             continue
-        out += [(first, -(-(layers - last - first) // between), last) for first in (most, most - 1)]
+        out += [
+            (first, -(-(layers - last - first) // (others - 1)), last) for first in (even, max(0, even - 1))
+        ]
     return out
 
 

@@ -49,7 +49,9 @@ def train_stage(
     if machine.stack.training.host_seconds_per_update:
         children.append(Cost("host", machine.stack.training.host_seconds_per_update, bound="host"))
     one = sequence("update", children)
-    return sequence("train", [one if updates == 1 else replace(_scaled(one, updates, updates), count=updates)])
+    return sequence(
+        "train", [one if updates == 1 else replace(_scaled(one, updates, updates), count=updates)]
+    )
 
 
 @lru_cache(maxsize=8192)
@@ -109,7 +111,7 @@ def _model(
 
 
 def _loads(model: _Model, kinds: list[float], ends: list[float]) -> Loads:
-    balanced = model.machine.stack.training.balanced_stages
+    balanced = model.machine.stack.memory.balanced_stages
     return loads_of(model.architecture, model.execution, kinds, *ends, balanced=balanced)
 
 

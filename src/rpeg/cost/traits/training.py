@@ -9,45 +9,36 @@ from dataclasses import dataclass
 class TrainingTraits:
     """Training.
 
-    host_seconds_per_layer: least time between the starts of two layers' forward kernels, spent by the host.
+    host_seconds_per_layer: of the host, to launch one way (forward, repeated forward, backward) of a layer.
     host_seconds_per_expert_layer: the same of a layer with experts.
     host_seconds_per_collective: of the host, for one tensor-parallel collective of a layer.
-    pipelined_host_seconds_per_rank: the same for each rank of the group, where pipeline messages cross nodes.
-    crossing_host_seconds_per_rank: the same where the group itself crosses nodes.
+    pipelined_host_seconds_per_rank: the same for each rank of the group, where pipeline messages cross nodes
+    over EFA; grows with the root of the nodes that the group spans.
+    crossing_host_seconds_per_rank: the same where the group itself crosses EFA and no pipeline does.
+    host_seconds_per_update: of the host between two updates: data, logging, launches of the optimizer.
     sustained_products: time of 16-bit products in a long run over that of short bursts.
     grouped_products: time of the products of experts over that of as many single ones of their shape.
     elementwise_factor: traffic of norms, activations and residuals over that of fused kernels.
     scan_efficiency: share of the peak that the small products of chunked recurrences reach.
     loss_bytes_per_logit: traffic of the loss and its gradient for each logit.
-    selective_products: share of a feed-forward's and the output products that selective recomputation repeats.
-    sharding_overlap: share of gathers and scatters of sharded weights that may run behind a layer's products.
     replica_overlap: share of the reduction between whole replicas that may run behind the last backward.
     reduction_overlap: share of a sharded update's reduction and gather that may run behind a micro-batch.
     tensor_overlap: share of tensor-parallel collectives that runs behind products.
-    expert_overlap: share of expert all-to-all that runs behind products.
-    deduplicated_dispatch: a token goes once to a rank or node that has several of its experts.
-    balanced_stages: pipeline stages are cut by their time, head included, not by equal numbers of layers.
-    host_seconds_per_update: of the host between two updates: data, logging, launches of the optimizer.
-    fused_accumulation: weight gradients are added up by the product itself, not by a pass of their own.
+    fused: products add up weight gradients themselves, and kernels before them scale the operands of 8-bit ones.
     """
 
     host_seconds_per_layer: float = 0.0
-    host_seconds_per_expert_layer: float = 0.0
+    host_seconds_per_expert_layer: float = 5.5e-3
     host_seconds_per_collective: float = 0.0
     pipelined_host_seconds_per_rank: float = 0.0
     crossing_host_seconds_per_rank: float = 0.0
+    host_seconds_per_update: float = 0.0
     sustained_products: float = 1.0
     grouped_products: float = 1.25
     elementwise_factor: float = 1.0
     scan_efficiency: float = 0.016
     loss_bytes_per_logit: float = 30.0
-    selective_products: float = 0.0
-    sharding_overlap: float = 0.9
     replica_overlap: float = 0.0
     reduction_overlap: float = 0.0
     tensor_overlap: float = 0.0
-    expert_overlap: float = 0.0
-    deduplicated_dispatch: bool = True
-    balanced_stages: bool = False
-    host_seconds_per_update: float = 0.0
-    fused_accumulation: bool = False
+    fused: bool = False

@@ -43,7 +43,7 @@ def _version(text: str) -> tuple[tuple[int, str], ...]:
     parts: list[tuple[int, str]] = []
     for part in text.replace("rc", ".-1.").split("."):
         parts.append((int(part), "") if part.lstrip("-").isdigit() else (0, part))
-    return tuple(parts)
+    return (*parts, (0, ""))  # so that a release comes after its candidates
 
 
 def library_of(file: Path) -> str:
