@@ -27,7 +27,6 @@ from rpeg.sim.lengths import Draws
 from rpeg.sim.stream import departures
 from rpeg.trace import Entry, Span, Trace
 
-
 _MOST_SHARES = 256
 
 
