@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from rpeg.errors import RunError
 from rpeg.ir import Kind
-from rpeg.plan import Item, ItemKind, Plan, Task
+from rpeg.plan import Cell, Item, ItemKind, Plan, Task
 from rpeg.schedule import (
     Cancel,
     Command,
@@ -26,6 +26,8 @@ from rpeg.sim.costs import Batch, Costs
 from rpeg.sim.lengths import Draws
 from rpeg.sim.stream import departures
 from rpeg.trace import Entry, Span, Trace
+
+_MOST_SHARES = 256
 
 
 def simulate(
@@ -60,6 +62,7 @@ class _Simulation:
         self._pushed = 0
         self._entries: list[Entry] = []
         self._spans: list[Span] = []
+        self._shares: dict[tuple[int, tuple[Cell, ...]], tuple[Batch, dict[str, Batch]]] = {}
 
     def run(self) -> Trace:
         self._carry_out(0.0, self._scheduler.start())
@@ -136,13 +139,23 @@ class _Simulation:
         if len(lanes) == 1 or item.kind is not ItemKind.RUN:
             return [batch] * len(lanes)
         cells = self._scheduler.lowered.held.cells(self._plan.assignment(item.name), lanes)
+        key = (id(batch), cells)  # stages of a step work on the same batch, which is kept alive with its shares
+        if key not in self._shares:
+            if len(self._shares) >= _MOST_SHARES:
+                self._shares.clear()
+            self._shares[key] = (batch, self._of_cells(batch, cells))
+        own = self._shares[key][1]
+        return [own[lane] for lane in lanes]
+
+    @staticmethod
+    def _of_cells(batch: Batch, cells: tuple[Cell, ...]) -> dict[str, Batch]:
         shares = iter(share(batch.ids, batch.response_lengths, sum(len(cell.replicas) for cell in cells)))
         position = {sample_id: i for i, sample_id in enumerate(batch.ids)}
         own: dict[str, Batch] = {}
         for cell in cells:
             ids = [i for _ in cell.replicas for i in next(shares)]
             own.update(dict.fromkeys(cell.lanes, batch.take([position[i] for i in ids])))
-        return [own[lane] for lane in lanes]
+        return own
 
     def _versions(self, command: Work) -> tuple[dict[str, int], dict[str, int]]:
         """Versions that an item reads and makes."""
