@@ -21,6 +21,7 @@ from rpeg.job.fields import (
     DType,
     Flag,
     NonNegative,
+    OptionalPathText,
     PathText,
     Positive,
     Seed,
@@ -71,7 +72,7 @@ class Models(Section):
 class Data(Section):
     """JSONL files: one prompt a line, with the answer that the reward checks against."""
 
-    train: PathText = Field(
+    train: OptionalPathText = Field(
         default="", description="a JSONL file of prompts (relative to the job file), or bundled:PATH"
     )
     heldout: PathText | None = Field(
