@@ -80,7 +80,9 @@ def _on(stage: str, ids: tuple[int, ...], tp: int, zero: int, microbatch: int) -
 
 
 def _runner(slot: Slot) -> str:
-    """The stage whose lanes a slot runs on: its own, or the one that a transfer is for."""
+    """The stage whose lanes a slot runs on: its own, or the one that a transfer or a reload is for."""
+    if slot.kind in (ItemKind.RELOAD, ItemKind.OFFLOAD):
+        return slot.name.partition(":")[0]
     return slot.name if slot.kind is ItemKind.RUN else slot.name.partition("->")[2].partition(":")[0]
 
 

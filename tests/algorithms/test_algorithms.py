@@ -13,7 +13,7 @@ from rpeg.text.graph import parse, text
 
 
 def test_algorithms_are_found_by_their_file() -> None:
-    assert algorithms.names() == ("grpo", "ppo")
+    assert {"grpo", "ppo"} <= set(algorithms.names())
     assert algorithms.load("ppo").__name__ == "rpeg.algorithms.ppo"
 
 

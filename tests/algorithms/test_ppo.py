@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rpeg import algorithms, ir
-from rpeg.algorithms import loss, ppo
+from rpeg.algorithms import aggregation, kl, ppo
 from rpeg.errors import InputError
 
 NAN = float("nan")
@@ -112,8 +112,8 @@ def test_gradients_agree_with_finite_differences(hyper: ppo.Hyper, op: object, v
 
 @pytest.mark.parametrize("kind", ["token_mean", "sequence_mean_token_mean", "sequence_mean_token_sum"])
 @pytest.mark.parametrize("op", [ppo.ppo_policy_loss, ppo.ppo_value_loss])
-def test_splits_and_padding_change_no_gradient(op: object, kind: loss.Aggregation) -> None:
-    weights = loss.token_weights(MASK.sum(1), kind)
+def test_splits_and_padding_change_no_gradient(op: object, kind: aggregation.Aggregation) -> None:
+    weights = aggregation.token_weights(MASK.sum(1), kind)
 
     def gradient(batches: list[list[int]], extra: int) -> Tensor:
         leaf = {n: columns()[n].requires_grad_() for n in ("logprobs", "new_values", "entropy")}
@@ -176,7 +176,7 @@ def test_bad_hyperparameters_are_refused(values: dict[str, object], word: str) -
 
 
 @pytest.mark.parametrize("kl_in", ["reward", "loss", "none"])
-def test_graph_has_a_reference_only_where_the_kl_is_used(kl_in: loss.KlPlace) -> None:
+def test_graph_has_a_reference_only_where_the_kl_is_used(kl_in: kl.KlPlace) -> None:
     graph = ppo.graph(ppo.Hyper(kl_in=kl_in, kl_estimator="k3"))
     names = [stage.name for stage in graph.stages]
     assert ("reference" in names) is (kl_in != "none")

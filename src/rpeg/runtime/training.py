@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from rpeg import algorithms
-from rpeg.algorithms.loss import token_weights
+from rpeg.algorithms.aggregation import token_weights
 from rpeg.backends.samples import Array, Samples
 from rpeg.backends.training.trainer import Trainer
 from rpeg.errors import RunError

@@ -128,7 +128,7 @@ def stage_trees(plan: Plan, costs: StageCosts, draws: Draws) -> dict[str, Cost]:
     found = one_step(plan, lowered, costs, draws, 0)
     slots: dict[str, list[Slot]] = {}
     for slot in lowered.tasks:
-        prefix = "transfer " if slot.kind is ItemKind.TRANSFER else ""
+        prefix = "" if slot.kind is ItemKind.RUN else f"{slot.kind} "
         slots.setdefault(prefix + slot.name, []).append(slot)
     return {
         name: _together(name, [(slot, costs.tree(slot.at(0), found.batches[slot])) for slot in own])

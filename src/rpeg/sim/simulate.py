@@ -7,8 +7,9 @@ from collections.abc import Iterable
 
 from rpeg.errors import RunError
 from rpeg.ir import Kind
-from rpeg.plan import Item, ItemKind, Plan, Task
+from rpeg.plan import Cell, Item, ItemKind, Plan, Task
 from rpeg.schedule import (
+    Cancel,
     Command,
     Event,
     Finished,
@@ -16,6 +17,7 @@ from rpeg.schedule import (
     Produced,
     Scheduler,
     SyncWeights,
+    Work,
     command_entry,
     event_entry,
     share,
@@ -24,6 +26,9 @@ from rpeg.sim.costs import Batch, Costs
 from rpeg.sim.lengths import Draws
 from rpeg.sim.stream import departures
 from rpeg.trace import Entry, Span, Trace
+
+
+_MOST_SHARES = 256
 
 
 def simulate(
@@ -58,6 +63,7 @@ class _Simulation:
         self._pushed = 0
         self._entries: list[Entry] = []
         self._spans: list[Span] = []
+        self._shares: dict[tuple[int, tuple[Cell, ...]], tuple[Batch, dict[str, Batch]]] = {}
 
     def run(self) -> Trace:
         self._carry_out(0.0, self._scheduler.start())
@@ -75,7 +81,7 @@ class _Simulation:
 
     def _carry_out(self, now: float, commands: Iterable[Command]) -> None:
         for command in commands:
-            if not isinstance(command, (Launch, SyncWeights)):
+            if isinstance(command, Cancel):
                 continue
             seq = len(self._entries)
             self._entries.append(command_entry(seq, now, command))
@@ -83,10 +89,10 @@ class _Simulation:
             end = self._run(command, start)
             self._spans += self._spans_of(command, seq, start, end)
 
-    def _run(self, command: Launch | SyncWeights, start: float) -> float:
+    def _run(self, command: Work, start: float) -> float:
         """Schedules an item's events; returns when it ends."""
         item = command.item
-        if isinstance(command, SyncWeights) or self._kind(item) is not Kind.GENERATE:
+        if not isinstance(command, Launch) or self._kind(item) is not Kind.GENERATE:
             end = start + self._costs.duration_seconds(item, self._batch(command))
         else:
             end = start + self._generate(item, self._scheduler.lowered.tasks[item.slot], command, start)
@@ -103,7 +109,7 @@ class _Simulation:
             self._push(start + offset, Produced(item, part, members.ids, members.response_lengths))
         return done.seconds
 
-    def _batch(self, command: Launch | SyncWeights) -> Batch:
+    def _batch(self, command: Work) -> Batch:
         return self._draws.batch(command.ids) if isinstance(command, Launch) else Batch()
 
     def _push(self, seconds: float, event: Event) -> None:
@@ -113,7 +119,7 @@ class _Simulation:
     def _kind(self, item: Item) -> Kind | None:
         return self._plan.graph.stage(item.name).kind if item.kind is ItemKind.RUN else None
 
-    def _spans_of(self, command: Launch | SyncWeights, seq: int, start: float, end: float) -> list[Span]:
+    def _spans_of(self, command: Work, seq: int, start: float, end: float) -> list[Span]:
         item = command.item
         reads, makes = self._versions(command)
         digests = {f"{m}@{v}": f"sim:{m}@{v}" for m, v in [*reads.items(), *makes.items()]}
@@ -134,18 +140,30 @@ class _Simulation:
         if len(lanes) == 1 or item.kind is not ItemKind.RUN:
             return [batch] * len(lanes)
         cells = self._scheduler.lowered.held.cells(self._plan.assignment(item.name), lanes)
+        key = (id(batch), cells)  # stages of a step work on the same batch, which is kept alive with its shares
+        if key not in self._shares:
+            if len(self._shares) >= _MOST_SHARES:
+                self._shares.clear()
+            self._shares[key] = (batch, self._of_cells(batch, cells))
+        own = self._shares[key][1]
+        return [own[lane] for lane in lanes]
+
+    @staticmethod
+    def _of_cells(batch: Batch, cells: tuple[Cell, ...]) -> dict[str, Batch]:
         shares = iter(share(batch.ids, batch.response_lengths, sum(len(cell.replicas) for cell in cells)))
         position = {sample_id: i for i, sample_id in enumerate(batch.ids)}
         own: dict[str, Batch] = {}
         for cell in cells:
             ids = [i for _ in cell.replicas for i in next(shares)]
             own.update(dict.fromkeys(cell.lanes, batch.take([position[i] for i in ids])))
-        return [own[lane] for lane in lanes]
+        return own
 
-    def _versions(self, command: Launch | SyncWeights) -> tuple[dict[str, int], dict[str, int]]:
+    def _versions(self, command: Work) -> tuple[dict[str, int], dict[str, int]]:
         """Versions that an item reads and makes."""
         if isinstance(command, SyncWeights):
             return {command.model: command.version}, {}
+        if not isinstance(command, Launch):
+            return {}, {}
         reads = dict(command.versions)
         if self._kind(command.item) is not Kind.TRAIN or not self._scheduler.lowered.ends(command.item.slot):
             return reads, {}

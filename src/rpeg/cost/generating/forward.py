@@ -88,13 +88,17 @@ class Forward:
     def leaves(self, load: Load) -> list[Leaf]:
         """The parts of such a pass; their seconds add up.
 
-        Where pipeline stages work on different micro-batches at once, all of them have given every sequence a token
-        after as long as one micro-batch takes through all stages.
+        Pipeline stages work on micro-batches. Interleaved, all stages are busy, and every sequence has its token after
+        as long as one micro-batch takes through all stages; serial, one micro-batch follows the other, and each reads
+        the weights again.
         """
-        slots = 1 if self.serving.pipeline == "serial" else self.layout.pp
-        own = _split(load, self.layout.attention_dp, slots)
-        summed = self._device(own, load.tokens / slots)
+        serial = self.serving.pipeline == "serial" and self.layout.pp > 1
+        parts = np.clip(load.outputs, 1.0, self.layout.pp) if serial else self.layout.pp
+        own = _split(load, self.layout.attention_dp, parts)
+        summed = self._device(own, load.tokens / parts)
         leaves = [self._leaf(name, timed, bound) for name, (timed, bound) in summed.items()]
+        if serial:
+            leaves = [replace(leaf, seconds=leaf.seconds * parts) for leaf in leaves]
         device: Amount = 0.0
         for leaf in leaves:
             device = device + leaf.seconds
@@ -235,10 +239,10 @@ def _message(kind: Collective, size_bytes: float, ranks: int, machine: Machine) 
     return collective_seconds(kind, size_bytes, ranks, machine)
 
 
-def _split(load: Load, groups: int, microbatches: int) -> Load:
+def _split(load: Load, groups: int, microbatches: Amount) -> Load:
     """The share of one attention group in one micro-batch; at least one row where there are any."""
     parts = groups * microbatches
-    if parts == 1:
+    if np.ndim(parts) == 0 and parts == 1:
         return load
     rows = np.where(np.asarray(load.rows) > 0, np.maximum(np.asarray(load.rows) / parts, 1.0), 0.0)
     outputs = np.where(np.asarray(load.outputs) > 0, np.maximum(np.asarray(load.outputs) / parts, 1.0), 0.0)

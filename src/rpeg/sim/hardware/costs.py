@@ -33,6 +33,7 @@ class HardwareCosts:
         self._plan, self._facts, self._lowered = plan, facts, lowered
         self._copies = {copy.name: copy for copy in lowered.copies}
         self._caches: dict[str, float] = {}
+        self._moved_weights: dict[str, tuple[list[Cost], list[Cost]]] = {}
         self._apart = any(slot.kind in (ItemKind.OFFLOAD, ItemKind.RELOAD) for slot in lowered.tasks)
 
     @cached_property
@@ -72,7 +73,7 @@ class HardwareCosts:
         stage, assignment = self._plan.graph.stage(slot.name), self._plan.assignment(slot.name)
         if isinstance(assignment.block, Host):
             return cost.sequence(stage.name, self._host(stage, batch)), ()
-        before, after = ([], []) if self._apart else moves(self._plan, self._lowered, self._facts, stage.name)
+        before, after = self._moves(stage.name)
         arriving = [self._moved(stage, assignment, batch), *before]
         if stage.kind is Kind.GENERATE:
             return self._generate(stage, assignment, slot, batch, arriving)
@@ -171,6 +172,14 @@ class HardwareCosts:
         """Trainers whose weights a stage uses in place."""
         found = [self._plan.graph.trainer(m) for m in stage.models if self._trains(stage, m)]
         return tuple(trainer.name for trainer in found if trainer is not None)
+
+    def _moves(self, stage: str) -> tuple[list[Cost], list[Cost]]:
+        """What comes from the host before a stage's item and goes after it, where no items of their own do that."""
+        if stage not in self._moved_weights:
+            none: tuple[list[Cost], list[Cost]] = ([], [])
+            found = none if self._apart else moves(self._plan, self._lowered, self._facts, stage)
+            self._moved_weights[stage] = found
+        return self._moved_weights[stage]
 
     def _cache(self, stage: str) -> float:
         if stage not in self._caches:

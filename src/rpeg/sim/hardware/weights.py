@@ -48,9 +48,10 @@ def moves(plan: Plan, lowered: Lowered, facts: Facts, stage: str) -> tuple[list[
     trainer (the transfer is an item of its own) and maps its memory again.
     """
     assignment = plan.assignment(stage)
-    if not isinstance(assignment.block, Devices):
-        return [], []
     names = tuple(dict.fromkeys((stage, *_trainers(plan, lowered, stage))))
+    resting = {plan.assignment(name).offload for name in names}
+    if not isinstance(assignment.block, Devices) or resting == {"none"}:
+        return [], []
     before, after = [], []
     for use in uses(plan, lowered, facts, names):
         if use.stage == stage and use.offload != "none":
