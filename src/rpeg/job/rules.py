@@ -87,7 +87,8 @@ def lengths_agree(job: Job) -> Iterator[Problem]:
     expected = job.lengths.expected_response
     prompt = job.lengths.expected_prompt
     if prompt is not None and not prompt.mean <= (prompt.p95 or prompt.mean) <= job.lengths.max_prompt:
-        text = f"mean {prompt.mean:g} ≤ p95 {prompt.p95 or prompt.mean:g} ≤ max_prompt {job.lengths.max_prompt} must hold."
+        wide = prompt.p95 or prompt.mean
+        text = f"mean {prompt.mean:g} ≤ p95 {wide:g} ≤ max_prompt {job.lengths.max_prompt} must hold."
         yield Problem(("lengths", "expected_prompt"), text)
     if expected is not None and not expected.mean <= expected.p95 <= job.lengths.max_response:
         text = (
