@@ -24,6 +24,7 @@ from rpeg.errors import InputError, nearest
 from rpeg.plan import Parallelism
 from rpeg.validation.naming import architecture_of, fabric_of, kind_of
 from rpeg.validation.outcome import Outcome
+from rpeg.validation.real_kernels import unfused
 
 Record = Mapping[str, Any]
 
@@ -158,7 +159,9 @@ def _inference(it: Iteration, call: str, role: str, head: Head) -> Cost:
     layout = it.layouts[call]
     execution = Execution(layout, _HALF, microbatch=_microbatch(it.samples, layout, layout.pp))
     tokens = Sequences.equal(it.samples, it.prompt + it.response)
-    machine = it.machine(fused=True)
+    machine = unfused(
+        it.machine(fused=True), it.architecture(role), layout.tp, execution.microbatch, training=False
+    )
     cost = infer_stage(it.architecture(role), tokens, execution, machine, heads=(head,))
     if not it.offloaded or role == "critic":
         return replace(cost, name=f"inference ({role})")
@@ -172,13 +175,11 @@ def _training(it: Iteration, call: str, role: str, head: Head) -> Cost:
     parts = 2 * layout.pp if layout.pp > 1 else 1
     execution = Execution(layout, _HALF, microbatch=_microbatch(samples, layout, parts), recompute="full")
     tokens = Sequences.equal(it.samples, it.prompt + it.response)
+    machine = unfused(
+        it.machine(fused=True), it.architecture(role), layout.tp, execution.microbatch, training=True
+    )
     cost = train_stage(
-        it.architecture(role),
-        tokens,
-        execution,
-        it.machine(fused=True),
-        updates=it.minibatches,
-        heads=(head,),
+        it.architecture(role), tokens, execution, machine, updates=it.minibatches, heads=(head,)
     )
     return replace(cost, name=f"train ({role})")
 
