@@ -98,7 +98,11 @@ def predict(record: Record) -> Outcome:
 
 
 def described(record: Record) -> Iteration:
-    """What a row says of its iteration. InputError names what it leaves out."""
+    """What a row says of its iteration. InputError names what it leaves out.
+
+    Pipelines generate pp − 1 tokens beyond the limit, and all later calls read them (ReaL at c3889be8,
+    impl/model/backend/pipe_engine/ds_pipe_engine.py: generate raises max_new_tokens by as many).
+    """
     setting, plan = record.get("setting") or {}, record.get("plan") or {}
     calls = plan.get("calls")
     if not calls:
@@ -113,7 +117,7 @@ def described(record: Record) -> Iteration:
         layouts={call: _layout(calls[call], plan) for call in _CALLS},
         samples=int(_given(setting, "batch_size")),
         prompt=int(_given(setting, "prompt_len")),
-        response=int(_given(setting, "gen_len")),
+        response=int(_given(setting, "gen_len")) + int(calls["actor_gen"]["pp"]) - 1,
         minibatches=int(_given(setting, "ppo_minibatches")),
         graphs=bool(setting.get("cuda_graph_generation")),
         offloaded="offload" in str(plan.get("ref_and_reward", "")),
@@ -129,6 +133,7 @@ def iteration(it: Iteration) -> Cost:
     for call, role, head in _SCORINGS:
         parts.append(_inference(it, call, role, head))
     parts += [_training(it, "actor_train", "actor", "lm"), _training(it, "critic_train", "critic", "value")]
+    parts.append(Cost("cleared cache", it.machine(fused=True).stack.network.turn_seconds, bound="host"))
     return sequence("iteration", parts)
 
 
