@@ -30,7 +30,9 @@ _FUSED_NORM, _FUSED_ROTARY, _FUSED_ACTIVATION = (5.0, 6.0), (2.0, 2.0), (3.0, 5.
 _DECODING_KERNELS, _PACKED_KERNELS = 31, 52
 
 
-def unfused(machine: Machine, architecture: Architecture, tp: int, sequences: int, *, training: bool) -> Machine:
+def unfused(
+    machine: Machine, architecture: Architecture, tp: int, sequences: int, *, training: bool
+) -> Machine:
     """The machine with the traffic and launches of these modules. sequences: of a micro-batch.
 
     Training has two forwards, one of them repeated, for each backward.
@@ -40,7 +42,9 @@ def unfused(machine: Machine, architecture: Architecture, tp: int, sequences: in
     rotary, inner = (a.heads + a.kv_heads) * a.head_dim / tp, a.ffn / tp
     positions = _POSITIONS * sequences
 
-    def units(way: int, norms: tuple[float, float], turn: tuple[float, float], act: tuple[float, float]) -> float:
+    def units(
+        way: int, norms: tuple[float, float], turn: tuple[float, float], act: tuple[float, float]
+    ) -> float:
         return norms[way] * norm + turn[way] * rotary + act[way] * inner
 
     forward = units(0, _NORM, _ROTARY, _ACTIVATION) + positions

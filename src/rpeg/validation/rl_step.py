@@ -42,6 +42,8 @@ class RlStep:
     generators: devices that only generate; 0: all devices do everything in turn. offloaded: the optimizer rests in
     host memory while others run. memory_share: of the card that the engine may take; None: its default.
     critic: a value model of the same shape is scored and trained too.
+    padded: micro-batches are as long as the longest of all, where pipelines hand them on or nothing is packed
+    (NVIDIA-NeMo/RL v0.5.0, nemo_rl/models/megatron/common.py: _get_pack_sequence_parameters_for_megatron).
     """
 
     architecture: Architecture
@@ -66,6 +68,7 @@ class RlStep:
     offloaded: bool = True
     memory_share: float | None = None
     critic: bool = False
+    padded: bool = False
 
     def machine(self, software: str) -> Machine:
         """The devices under a stack."""
@@ -145,25 +148,31 @@ def _batch(step: RlStep, execution: Execution, updates: int) -> tuple[Sequences,
     """The trained samples, and an execution whose token budget is what bins of whole sequences really hold."""
     prompts, responses = drawn(step, step.trained)
     sequences = Sequences.of(prompts, responses)
+    sequences = replace(sequences, scored=sequences.tokens)  # every token passes the head
     if not execution.token_budget:
-        return sequences, execution
+        return (Sequences.equal(sequences.count, sequences.longest) if step.padded else sequences), execution
     share = max(1, step.trained // (execution.parallelism.dp * updates))
     lengths = (prompts + responses)[:share]
-    full = -(-int(lengths.sum()) // bins(lengths, execution.token_budget))
+    held = filled(lengths, execution.token_budget)
+    full = -(-sum(held) // len(held))
+    if step.padded and execution.parallelism.pp > 1:
+        fuller = max(held) / (sum(held) / len(held))
+        full, tokens = max(held), round(sequences.tokens * fuller)
+        sequences = replace(sequences, tokens=tokens, scored=tokens)
     return replace(sequences, longest=min(sequences.longest, full)), replace(execution, token_budget=full)
 
 
-def bins(lengths: Ints, size: int) -> int:
-    """How many bins of `size` tokens hold sequences of these lengths, first fit in falling order."""
-    left: list[int] = []
+def filled(lengths: Ints, size: int) -> list[int]:
+    """Tokens in each of the bins of `size` tokens that hold sequences of these lengths, first fit in falling order."""
+    held: list[int] = []
     for length in sorted((int(n) for n in lengths), reverse=True):
-        for index, room in enumerate(left):
-            if room >= length:
-                left[index] = room - length
+        for index, tokens in enumerate(held):
+            if tokens + length <= size:
+                held[index] += length
                 break
         else:
-            left.append(max(size - length, 0))
-    return len(left)
+            held.append(length)
+    return held
 
 
 def _scoring(step: RlStep) -> list[Cost]:
