@@ -125,7 +125,7 @@ def test_buffers_hold_two_buckets():
 
 def test_named_tensors_count_each_expert():
     assert named_tensors(DENSE).count == 3 + 16 * 9
-    assert named_tensors(MIXTURE) == Tensors(3 + 9 + 15 * (6 + 1 + 3), 15 * 3 * 16)
+    assert named_tensors(MIXTURE) == Tensors(3 + 9 + 15 * (6 + 1 + 3), 15 * 3 * 16, 16)
     assert named_tensors(DENSE, scaled=True).count == 3 + 16 * (2 * 7 + 2)
 
 
