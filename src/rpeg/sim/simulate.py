@@ -139,7 +139,10 @@ class _Simulation:
         if len(lanes) == 1 or item.kind is not ItemKind.RUN:
             return [batch] * len(lanes)
         cells = self._scheduler.lowered.held.cells(self._plan.assignment(item.name), lanes)
-        key = (id(batch), cells)  # stages of a step work on the same batch, which is kept alive with its shares
+        key = (
+            id(batch),
+            cells,
+        )  # stages of a step work on the same batch, which is kept alive with its shares
         if key not in self._shares:
             if len(self._shares) >= _MOST_SHARES:
                 self._shares.clear()
