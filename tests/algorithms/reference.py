@@ -192,7 +192,7 @@ def _remax(case: Case) -> Iterator[Pair]:
 # Losses
 
 
-def _weights(mask: Tensor, params: Case) -> Tensor:
+def _weights(mask: Tensor, params: Case, epsilon: float = EPS) -> Tensor:
     """(n, 1): what a token weighs for a rank that averages gradients over its peers.
 
     Where the whole batch is larger than this part, other responses stand in for the rest of it.
@@ -206,7 +206,7 @@ def _weights(mask: Tensor, params: Case) -> Tensor:
         others[0] += tokens - int(lengths.sum()) - len(others)
     kind: Any = AGGREGATIONS[params["loss_agg_mode"]]
     fixed = params.get("loss_scale_factor") or mask.shape[1]
-    whole = aggregation.token_weights(torch.cat([lengths, others]), kind, fixed, EPS)
+    whole = aggregation.token_weights(torch.cat([lengths, others]), kind, fixed, epsilon)
     return whole[: len(mask), None] * params.get("dp_size", 1)
 
 
@@ -227,7 +227,8 @@ def _policy_loss(op: Callable[..., Any], hyper: Any) -> Callable[[Case], Iterato
         if case["inputs"].get("rollout_is_weights") is not None:
             columns["importance_weights"] = _tensor(case, "rollout_is_weights")
         found = op(columns, mask, _with_clips(hyper, params))
-        loss = (_weights(mask, params) * found.loss).sum()
+        of_rows = isinstance(hyper, gmpo.Hyper)  # theirs is a plain mean of rows, whatever loss_agg_mode says
+        loss = (_weights(mask, params, 0.0 if of_rows else EPS) * found.loss).sum()
         loss.backward()
         yield loss, out["loss"]
         yield _within(logprobs.grad, out["grad_log_prob"], mask)
@@ -499,7 +500,7 @@ RUNNERS: Mapping[str, Callable[[Case], Iterator[Pair]]] = {
     "policy_loss:gspo": _policy_loss(gspo.gspo_policy_loss, gspo.Hyper()),
     "policy_loss:cispo": _policy_loss(cispo.cispo_policy_loss, cispo.Hyper()),
     "policy_loss:gpg": _policy_loss(reinforce.reinforce_policy_loss, reinforce.Hyper()),
-    "policy_loss:geo_mean": _policy_loss(gmpo.gmpo_policy_loss, gmpo.Hyper()),
+    "policy_loss:geo_mean": _policy_loss(gmpo.gmpo_policy_loss, gmpo.Hyper(conventions="verl")),
     "policy_loss:sapo": _policy_loss(sapo.sapo_policy_loss, sapo.Hyper()),
     "compute_value_loss": _value_loss,
     "kl_penalty": _kl_penalty,

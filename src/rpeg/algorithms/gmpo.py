@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rpeg.algorithms import aggregation, grpo, loss, pieces, shaping
 from rpeg.algorithms.hyper import ClipHyper, GroupHyper
 from rpeg.algorithms.loss import Columns, TokenLoss
-from rpeg.algorithms.masked import inside
+from rpeg.algorithms.masked import inside, masked_mean
 from rpeg.ir import Graph
 
 if TYPE_CHECKING:
@@ -34,10 +34,14 @@ def gmpo_policy_loss(columns: Columns, mask: Tensor, hyper: Hyper) -> TokenLoss:
 
     See `loss.policy_loss` for what it reads; importance weights weigh by their geometric mean.
     """
-    trained = loss.trained_mask(columns, mask)
+
+    def mean(values: Tensor, trained: Tensor) -> Tensor:
+        """(n, T) the mean of each row, at each of its places."""
+        return masked_mean(values, trained, 1, hyper.preset.mean_epsilon).unsqueeze(1).expand_as(values)
+
     if "importance_weights" in columns:
-        weights = inside(columns["importance_weights"].clamp(min=1e-10).log(), trained)
-        columns = {**columns, "importance_weights": _row_mean(weights, trained).exp()}
+        weights = columns["importance_weights"].clamp(min=1e-10).log()
+        columns = {**columns, "importance_weights": mean(weights, loss.trained_mask(columns, mask)).exp()}
 
     def surrogate(
         logprobs: Tensor, old: Tensor, advantages: Tensor, trained: Tensor
@@ -46,16 +50,11 @@ def gmpo_policy_loss(columns: Columns, mask: Tensor, hyper: Hyper) -> TokenLoss:
         bounded = log_ratio.clamp(-hyper.clip_low, hyper.clip_high)
         sign = advantages.sign()
         least = sign * (sign * log_ratio).minimum(sign * bounded)
-        ratio = inside(_row_mean(least, trained).exp(), trained)
-        value = -_row_mean(advantages, trained) * ratio
+        ratio = inside(mean(least, trained).exp(), trained)
+        value = -mean(advantages, trained) * ratio
         return value, loss.ratio_metrics(ratio, mask, trained & (log_ratio != bounded))
 
     return loss.policy_loss(columns, mask, hyper, surrogate)
-
-
-def _row_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """(n, T) the mean of each row of values that are zero outside the mask, at each of its places."""
-    return (values.sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)).expand_as(values)
 
 
 def graph(hyper: Hyper) -> Graph:
