@@ -21,23 +21,35 @@ def balance(lengths: Sequence[int], parts: int, *, equal_counts: bool = False) -
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
     if equal_counts:
         rows = [order[start : start + parts] for start in range(0, len(order), parts)]
-        starts = [[(lengths[i], (i,)) for i in row] for row in rows]
+        nothing: Part = (0, ())
+        starts = [[_one(lengths, i) for i in row] for row in rows]
     else:
-        starts = [[(lengths[i], (i,)), *[(0, ())] * (parts - 1)] for i in order]
-    differenced = _differenced(starts or [[(0, ())] * parts])
-    return tuple(tuple(sorted(part)) for part in _exchanged([list(p) for _, p in differenced], lengths))
+        starts = [[_one(lengths, i), *[nothing] * (parts - 1)] for i in order]
+    found = [_differenced(starts or [[(0, ())] * parts], ties) for ties in (1, -1)]
+    settled = [_exchanged([list(p) for _, p in differenced], lengths) for differenced in found]
+    best = min(settled, key=lambda made: max(sum(lengths[i] for i in part) for part in made))
+    return tuple(tuple(sorted(part)) for part in best)
 
 
-def _differenced(starts: Sequence[Sequence[Part]]) -> list[Part]:
-    """Joins the two most uneven partitions, fullest parts to emptiest, until one is left."""
-    heap = [(_spread(start), number, sorted(start, reverse=True)) for number, start in enumerate(starts)]
+def _one(lengths: Sequence[int], position: int) -> Part:
+    return lengths[position], (position,)
+
+
+def _differenced(starts: Sequence[Sequence[Part]], ties: int) -> list[Part]:
+    """Joins the two most uneven partitions, fullest parts to emptiest, until one is left.
+
+    ties: 1 takes the oldest of equally uneven ones, -1 the newest.
+    """
+    heap = [
+        (_spread(start), ties * number, sorted(start, reverse=True)) for number, start in enumerate(starts)
+    ]
     heapq.heapify(heap)
     number = len(heap)
     while len(heap) > 1:
         _, _, first = heapq.heappop(heap)
         _, _, second = heapq.heappop(heap)
         joined = [(a[0] + b[0], a[1] + b[1]) for a, b in zip(first, reversed(second), strict=True)]
-        heapq.heappush(heap, (_spread(joined), number, sorted(joined, reverse=True)))
+        heapq.heappush(heap, (_spread(joined), ties * number, sorted(joined, reverse=True)))
         number += 1
     return heap[0][2]
 
