@@ -43,8 +43,17 @@ def tunables() -> str:
     found = [quantity for name in (DEFAULT, *stacks()) for quantity in quantities(name)]
     found.sort(key=lambda q: (q.section, q.name, q.stack != DEFAULT, q.stack))
     lines += ["| " + " | ".join(_cells(quantity)) + " |" for quantity in found]
-    count = len({(q.section, q.name) for q in found})
-    return "\n".join([f"{count} quantities, {len(found)} values.", "", *lines])
+    names = {(q.section, q.name) for q in found}
+    numbers = {(q.section, q.name) for q in found if is_number(q.value)}
+    what = (
+        f"{len(numbers)} numbers and {len(names - numbers)} facts of software (which kernel, which policy)."
+    )
+    return "\n".join([what, "", *lines])
+
+
+def is_number(value: object) -> bool:
+    """Words and yes or no are facts that one looks up, not quantities that one tunes."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def errors() -> str:

@@ -91,6 +91,27 @@ def grpo() -> Graph:
     return _graph("grpo", (Model("actor", TINY, True), Model("reference", TINY, False)), stages)
 
 
+def remax() -> Graph:
+    """Two generators answer the same prompts: what the greedy answers earn is the baseline of the sampled ones."""
+    stages = [
+        _stage("generate", Kind.GENERATE, "actor", Scope.SAMPLE, (), ("rollouts",)),
+        _stage("greedy", Kind.GENERATE, "actor", Scope.SAMPLE, (), ("greedy_rollouts",)),
+        _stage("reward", Kind.HOST, None, Scope.SAMPLE, ("rollouts",), ("rewards",)),
+        _stage("baseline", Kind.HOST, None, Scope.SAMPLE, ("greedy_rollouts",), ("baselines",)),
+        _stage("old_logprobs", Kind.INFERENCE, "actor", Scope.SAMPLE, ("rollouts",), ("old_logprobs",)),
+        _stage("advantages", Kind.HOST, None, Scope.SAMPLE, ("rewards", "baselines"), ("advantages",)),
+        _stage(
+            "train_actor",
+            Kind.TRAIN,
+            "actor",
+            Scope.MINIBATCH,
+            ("rollouts", "old_logprobs", "advantages"),
+            (),
+        ),
+    ]
+    return _graph("remax", (Model("actor", TINY, True),), stages)
+
+
 def _stage(
     name: str, kind: Kind, model: str | None, scope: Scope, needs: tuple[str, ...], gives: tuple[str, ...]
 ) -> Stage:
@@ -167,6 +188,7 @@ def plan_of(
 
 def slot_shifts(lowered: Lowered, shifts: Mapping[str, int]) -> dict[Slot, int]:
     consumers = {copy.name: copy.stages[0] for copy in lowered.copies}
+    consumers |= {rest.name: rest.stage for rest in lowered.rests}
     return {
         slot: shifts.get(slot.name if slot.kind is ItemKind.RUN else consumers[slot.name], 0)
         for slot in lowered.tasks

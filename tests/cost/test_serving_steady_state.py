@@ -126,10 +126,7 @@ def test_a_latent_cache_is_smaller_and_whole_on_every_rank() -> None:
     plain = pool_of(several, execution(tp=8), machine(), policy)
     assert latent.token_bytes == 8 * (512 + 64) * 2
     assert pool_of(MLA, execution(tp=1), machine(), policy).token_bytes == latent.token_bytes
-    assert (
-        plain.token_bytes * 8
-        == pool_of(several, execution(tp=1), machine(), policy).token_bytes
-    )
+    assert plain.token_bytes * 8 == pool_of(several, execution(tp=1), machine(), policy).token_bytes
 
 
 def test_a_window_bounds_what_is_read_and_held() -> None:

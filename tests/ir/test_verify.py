@@ -25,7 +25,7 @@ from rpeg.ir import (
     verify,
     violations,
 )
-from samples_of_plans import grpo, ppo
+from samples_of_plans import grpo, ppo, remax
 
 SAMPLE = Chunk(2, Unit.SAMPLE)
 
@@ -173,6 +173,11 @@ BROKEN: tuple[tuple[str, Graph, str], ...] = (
         "chunks_cover_scopes",
         _edges(PPO, lambda e: e.dst == "values" and e.model is None, chunk=Chunk(1, Unit.MINIBATCH)),
         "brings minibatches to values, which is inference; only training takes them",
+    ),
+    (
+        "streams_have_one_source",
+        _edges(remax(), lambda e: e.model is None and not e.src.startswith("train"), chunk=SAMPLE),
+        "advantages joins samples of generate and greedy",
     ),
     ("splits_keep_groups_whole", _stage(PPO, "reward", parts=0), "reward is split into 0 parts; at least 1"),
     ("splits_keep_groups_whole", _stage(PPO, "train_actor", parts=2), "training takes minibatches"),

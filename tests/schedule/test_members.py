@@ -8,11 +8,13 @@ import pytest
 
 from rpeg.ir import Graph, Kind
 from rpeg.plan import Item, ItemKind, Minibatches, Plan, Prompts, check, ids_of_members, lower, membership
-from rpeg.sim import simulate
+from rpeg.sim import Draws, simulate
+from rpeg.sim.onestep import one_step
 from rpeg.trace import Trace, What
 from rpeg.transforms import parse
 from rpeg.verify import prove
-from samples_of_plans import RandomCosts, TableCosts, assign, grpo, plan_of, ppo, workload
+from rpeg.verify.evidence import Evidence
+from samples_of_plans import RandomCosts, TableCosts, assign, grpo, plan_of, ppo, remax, workload
 
 MINIBATCHES = "stream{chunk=1,unit=minibatch}"
 GROUPS = "stream{chunk=1,unit=group}"
@@ -147,3 +149,33 @@ def test_a_split_stage_waits_for_the_parts_of_a_stream_that_hold_its_own() -> No
         first = item.step * 16 + item.part * 2
         assert ids == (first, first + 1, first + 8, first + 9)
         assert seconds >= max(_ready(trace, "advantages", i) for i in ids)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_joins_two_generators_waits_for_both(seed: int) -> None:
+    """Each streams by itself; a minibatch starts when its members are there from both."""
+    texts = ("stream{chunk=2,unit=sample}", MINIBATCHES)
+    blocks = {"generate": (0,), "greedy": (1,), "old_logprobs": (2,), "train_actor": (3,)}
+    plan = _plan(remax(), *texts, **blocks)
+    chunked = {edge.dst for edge in plan.graph.edges if edge.chunk is not None}
+    assert chunked == {"reward", "baseline", "old_logprobs", "train_actor"}
+    trace = simulate(plan, RandomCosts(seed), 2, seed)
+    assert prove(trace).holds
+    (joined,) = (ids for item, _, ids in _launched(trace, "advantages") if item.step == 1)
+    assert sorted(joined) == list(range(16, 32))
+    for _, seconds, ids in _launched(trace, "train_actor"):
+        assert seconds >= max(_ready(trace, "train_actor", i) for i in ids)
+
+
+@pytest.mark.parametrize("text", [MINIBATCHES, "split{stage=advantages,parts=4}"])
+def test_the_arcs_that_bind_in_a_step_are_those_that_its_run_waited_for(text: str) -> None:
+    graph = parse(GROUPS).apply(grpo())
+    if text != MINIBATCHES:
+        graph = graph.with_edges(replace(e, chunk=None) if e.dst == "advantages" else e for e in graph.edges)
+    plan, costs = _plan(graph, text, **APART), RandomCosts(5)
+    evidence = Evidence(simulate(plan, costs, 1, 5))
+    lowered = evidence.lowered
+    found = one_step(plan, lowered, costs, Draws(plan.workload, 5), 0)
+    conditional = {arc for arc in lowered.arcs if arc.if_members}
+    waited = {arc for slot in lowered.tasks for arc, _ in evidence.sources(slot.at(0)) if arc.if_members}
+    assert waited == {arc for arc in conditional if found.binds(arc)} != conditional

@@ -6,43 +6,18 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rpeg.errors import PlanError, RunError
+from random_plans import plans
+from rpeg.errors import RunError
 from rpeg.ir import Kind
 from rpeg.plan import Item, ItemKind, Plan, check
 from rpeg.schedule import Cancel, Failed, Finished, Launch, Produced, Scheduler, SyncWeights, source_step
 from rpeg.sim import simulate
 from rpeg.trace import Trace, What
 from rpeg.transforms import parse
-from samples_of_plans import RandomCosts, TableCosts, assign, grpo, plan_of, ppo, workload
-
-BLOCKS = ((0,), (1,), (0, 1))
-
-
-@st.composite
-def plans(draw: st.DrawFn) -> Plan:
-    graph = draw(st.sampled_from((ppo(), ppo(evaluate_every=2), ppo(evaluate_every=3), grpo())))
-    blocks = {s.name: draw(st.sampled_from(BLOCKS)) for s in graph.stages if s.models}
-    applied = []
-    if draw(st.booleans()):
-        unit = draw(st.sampled_from(("sample", "group")))
-        applied.append(parse(f"stream{{chunk={draw(st.integers(1, 4))},unit={unit}}}"))
-    staleness = draw(st.integers(0, 2))
-    if staleness:
-        freshness = draw(st.sampled_from(("exact", "latest")))
-        applied.append(parse(f"async{{stage=generate,staleness={staleness},freshness={freshness}}}"))
-    shift = draw(st.integers(0, staleness))
-    shifts = {s.name: shift for s in graph.stages if s.name != "generate"}
-    assignments = assign(graph, (0, 1), zero=draw(st.sampled_from((0, 3))), **blocks)
-    try:
-        return check(
-            plan_of(graph, assignments, workload(minibatches=2), shifts=shifts, applied=tuple(applied))
-        )
-    except PlanError:
-        assume(False)
-        raise
+from samples_of_plans import RandomCosts, TableCosts, assign, plan_of, ppo, workload
 
 
 @settings(max_examples=60, deadline=None)
@@ -83,7 +58,7 @@ def _runs_everything_once(trace: Trace) -> None:
         for step in range(trace.first_step, trace.steps + 1)
         if task.fires(step, trace.steps)
     }
-    launched = Counter(e.item for e in trace.entries if e.what in (What.LAUNCH, What.SYNC))
+    launched = Counter(e.item for e in trace.entries if e.what.begins)
     finished = Counter(e.item for e in trace.entries if e.what is What.FINISHED)
     assert launched == finished == Counter(due)
 
@@ -104,7 +79,7 @@ def _waits_for_its_sources(trace: Trace) -> None:
         if entry.what in (What.PRODUCED, What.FINISHED):
             happened[entry.item, entry.part] = entry.seq
     for entry in trace.entries:
-        if entry.what not in (What.LAUNCH, What.SYNC):
+        if not entry.what.begins:
             continue
         for arc in scheduler.lowered.arcs_into[entry.item.slot]:
             step = source_step(tasks[arc.src], entry.item.step - arc.delay, trace.steps)

@@ -77,7 +77,7 @@ def test_critic_and_actor_on_two_devices_train_side_by_side() -> None:
     assert step_time(trace).mean_seconds == 10 + 5 + 20
     assert dict(busy_seconds(trace)) == {"device0": 35.0, "device1": 14.0, "host0.0": 0.0}
     assert occupancy(trace)["device1"] == 14 / 35
-    assert lane_bound(trace).lane == "device0"
+    assert lane_bound(trace).what == "device0"
 
 
 def test_the_trainer_that_generation_waits_for_goes_first() -> None:

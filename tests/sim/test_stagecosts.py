@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from rpeg.architecture import Architecture
-from rpeg.plan import Item, ItemKind, Plan, lower
+from rpeg.plan import Item, ItemKind, Plan, check, lower, plan_from_json, plan_to_json
 from rpeg.sim import Draws, Facts, StageCosts, device_memory, estimate, simulate, stage_trees, step_time
 from rpeg.transforms import parse
+from rpeg.verify import prove
 from samples_of_plans import assign, cluster, plan_of, ppo, workload
 
 TINY = Architecture("tiny", "llama", 2, 64, 4, 4, 16, 128, 259, 128)
@@ -198,3 +199,26 @@ def test_a_shared_model_has_one_set_of_weights_and_both_heads() -> None:
     parts = dict(device_memory(plan, lowered, FACTS)[0].phases[0].parts)
     assert "critic parameters" not in parts
     assert parts["actor parameters"] == 4 * (TINY.parameters("lm") + TINY.head_parameters("value"))
+
+
+def test_a_plan_of_all_transforms_together_is_written_read_estimated_and_proven() -> None:
+    texts = (
+        "share{actor=actor,critic=critic}",
+        "fuse{a=old_logprobs,b=values}",
+        "split{stage=generate,parts=4}",
+        "split{stage=old_logprobs+values,parts=4}",
+        "split{stage=reference,parts=2}",
+        "async{stage=generate,staleness=1,freshness=exact}",
+        "stream{chunk=1,unit=minibatch}",
+    )
+    graph = ppo()
+    for text in texts:
+        graph = parse(text).apply(graph)
+    shifts = {s.name: 1 for s in graph.stages if s.name != "generate"}
+    work = workload(prompts=16, samples_per_prompt=4, longest=32, minibatches=4)
+    plan = check(plan_of(graph, assign(graph, (2, 3), zero=3, generate=(0, 1)), work, 4, shifts))
+    assert plan_from_json(plan_to_json(plan)) == plan
+    found = estimate(plan, FACTS, steps=3)
+    assert found.bound.seconds <= found.step.mean_seconds * 1.0001
+    trace = simulate(plan, StageCosts(plan, FACTS), 4)
+    assert prove(trace).holds

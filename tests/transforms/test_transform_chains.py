@@ -18,7 +18,7 @@ from rpeg.sim import simulate
 from rpeg.text import parse, text
 from rpeg.transforms import Changes, Transform, parse_all, transforms
 from rpeg.verify import prove
-from samples_of_plans import RandomCosts, assign, plan_of, workload
+from samples_of_plans import RandomCosts, assign, plan_of, remax, workload
 
 CHAINS = 2000
 SIMULATED = 60
@@ -42,7 +42,7 @@ def _graph(name: str, **hyper: object) -> Graph:
 @cache
 def bases() -> tuple[Graph, ...]:
     plain = tuple(map(_graph, algorithms.names()))
-    return (*plain, with_evaluation(_graph("ppo"), 2), _graph("grpo", kl_in="none"))
+    return (*plain, with_evaluation(_graph("ppo"), 2), _graph("grpo", kl_in="none"), remax())
 
 
 @cache

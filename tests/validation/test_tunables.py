@@ -42,7 +42,7 @@ def test_a_quantity_is_keyed_by_kinds_alone_and_sourced(quantity: Quantity) -> N
     assert quantity.section in SECTIONS
     assert {kind for kind, _ in quantity.by_kind} <= set(device_kinds())
     assert len(quantity.what) > 10
-    assert len(quantity.source) > 10
+    assert len(quantity.source) >= len("definition")  # of a neutral value; "estimate" alone says nothing
 
 
 @pytest.mark.parametrize("section", sorted(SECTIONS))
@@ -56,8 +56,9 @@ def test_each_field_of_a_section_is_documented(section: str) -> None:
     assert documented == {name: list(v) if isinstance(v, tuple) else v for name, v in fields.items()}
 
 
-def test_there_are_a_few_dozen_at_most() -> None:
-    assert len({(q.section, q.name) for q in every()}) <= 60
+def test_there_are_a_few_dozen_numbers_at_most() -> None:
+    numbers = {(q.section, q.name) for q in every() if loaded("scripts/document_model.py").is_number(q.value)}
+    assert len(numbers) <= 48
 
 
 @pytest.mark.parametrize("document", ["docs/model.md", "README.md"])

@@ -31,7 +31,7 @@ def train(record: Mapping[str, Any]) -> Outcome:
     predicted = record.get("says")
     cost = sequence("step", [Cost("forward", 1.0), Cost("backward", 2.0)])
     reason = record.get("why", "")
-    measured = record["target"]["step_time_s"]
+    measured = record["target"].get("step_time_s")
     return Outcome("", "", "train", f"tp {record['tp']}", measured, predicted, cost=cost, reason=reason)
 
 
@@ -47,8 +47,8 @@ def readers() -> dict[Kind, Predict]:
     return {**dict.fromkeys(KINDS, train), "memory": memory}
 
 
-def row(id: str, measured: float = 1.0, says: float | None = 1.0, source: str = "A", **more: Any) -> Located:
-    record = {"id": id, "source": source, "target": {"step_time_s": measured}, "says": says, "tp": 1}
+def row(id: str, seconds: float = 1.0, says: float | None = 1.0, source: str = "A", **more: Any) -> Located:
+    record = {"id": id, "source": source, "target": {"step_time_s": seconds}, "says": says, "tp": 1}
     return Located("rows.jsonl:1", {**record, "model": "m", "gpu": "g", **more})
 
 
@@ -123,7 +123,7 @@ def test_no_prediction_with_a_reason_is_no_bug() -> None:
 
 
 def test_a_measurement_of_nothing_is_not_compared() -> None:
-    assert summed(row("r1", measured=0.0)).unpredicted[0].reason == "measured 0.0 s"
+    assert summed(row("r1", seconds=0.0)).unpredicted[0].reason == "measured 0.0 s"
 
 
 def test_suspect_records_are_in_no_figure() -> None:
@@ -167,6 +167,14 @@ def test_labels_count_in_what_fits_and_not_in_errors() -> None:
     assert (group.statistics.count, group.statistics.predicted) == (1, 1)
     assert (group.fits.ran, group.fits.oom, group.fits.crashed) == ((1, 0), (0, 1), (1, 0))
     assert summary.unpredicted == ()
+
+
+def test_a_run_that_failed_has_no_figure_to_predict() -> None:
+    failed = row("r1", says=None, why="the run failed", measured={"failed": True}, target={})
+    with_figure = row("r2")
+    summary = summed(failed, with_figure)
+    assert (summary.overall[0].statistics.count, summary.overall[0].statistics.predicted) == (1, 1)
+    assert summary.unpredicted[0].reason == "the run failed"
 
 
 def test_worst_weighs_twice_and_half_alike() -> None:

@@ -53,7 +53,7 @@ def understood(job: Job) -> Iterator[tuple[str, str]]:
     yield "job", f"{job.name}: {job.steps} steps, seed {job.seed}, {job.dtype}"
     hyper = ", ".join(f"{key} {value}" for key, value in asdict(job.algorithm.hyper).items())
     yield "algorithm", f"{job.algorithm.name}: {hyper}"
-    for model in job.algorithm.graph().models:
+    for model in job.graph().models:
         yield model.name, _model(job, model.name, model.trainable)
         for note in _notes(job, model.name):
             yield "", note
@@ -118,7 +118,7 @@ def _try_reward(job: Job) -> None:
 
 
 def _model(job: Job, role: str, trainable: bool) -> str:
-    source = job.models.source(role)
+    source = job.models.source(role, planned=not job.is_local)
     if source.directory is None and not job.is_local:
         place = f"as known by its name, {source.architecture().parameters() / 1e9:.3g}B parameters"
     else:
@@ -132,7 +132,7 @@ def _notes(job: Job, role: str) -> tuple[str, ...]:
     """What the costs of a model leave out, and fields of its config that are not known."""
     from rpeg.architecture import config_notes
 
-    source = job.models.source(role)
+    source = job.models.source(role, planned=not job.is_local)
     return () if source.directory is None else config_notes(source.config(), source.label)
 
 

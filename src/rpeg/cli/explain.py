@@ -27,7 +27,7 @@ def command(
     from rpeg.cli._planning import check_is_for, problem_of
     from rpeg.job import load_job
     from rpeg.plan import check, read_plan
-    from rpeg.report.plan import memory, stages
+    from rpeg.report.plan import bounds, limits, memory, stages
     from rpeg.sim import Draws, StageCosts, estimate, stage_trees
 
     plan = check(read_plan(plan_file))
@@ -38,6 +38,8 @@ def command(
     found = estimate(plan, problem.facts, seed=seed, draws=draws)
     console = Console(highlight=False)
     console.print(stages(found))
+    for line in (*limits(found), *bounds(found)):
+        console.print(line, markup=False)
     console.print(memory(found.memory))
     for name, tree in stage_trees(plan, StageCosts(plan, problem.facts), draws).items():
         console.print(f"\n{name}, in one drawn step", markup=False)

@@ -56,6 +56,18 @@ class Graph:
         """The stage that trains a model; None where none does."""
         return next((s for s in self.stages if s.kind is Kind.TRAIN and model in s.models), None)
 
+    def generators_of(self, stage: str) -> tuple[str, ...]:
+        """The generators whose samples a stage works on: those that its data descend from within a step, or itself."""
+        return self._generators_of.get(stage, ())
+
+    @cached_property
+    def _generators_of(self) -> Mapping[str, tuple[str, ...]]:
+        found: dict[str, tuple[str, ...]] = {}
+        for stage in self.order():
+            above = (name for edge in self.data_into(stage.name) for name in found[edge.src])
+            found[stage.name] = (stage.name,) if stage.kind is Kind.GENERATE else tuple(dict.fromkeys(above))
+        return found
+
     def observers(self) -> frozenset[str]:
         """Stages aside from the stream of samples: nothing depends on them, no data reach them and they do not train.
 

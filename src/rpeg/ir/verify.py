@@ -191,6 +191,17 @@ def streams_begin_at_generation(graph: Graph) -> Iterator[str]:
             yield f"edge {edge.name} has chunks but {source.name} takes the whole batch: it has no parts to pass on"
 
 
+def streams_have_one_source(graph: Graph) -> Iterator[str]:
+    """Two generators complete their samples in different orders: their parts are not of the same samples."""
+    if any(cycles_have_delay(graph)) or any(edges_join_stages(graph)):
+        return  # other rules name it
+    for stage in graph.stages:
+        streams = [e for e in graph.data_into(stage.name) if e.chunk and e.chunk.unit is not Unit.MINIBATCH]
+        sources = graph.generators_of(stage.name)
+        if streams and len(sources) > 1:
+            yield f"edge {streams[0].name} brings parts, and {stage.name} joins samples of {' and '.join(sources)}"
+
+
 def splits_keep_groups_whole(graph: Graph) -> Iterator[str]:
     observers = graph.observers()
     for stage in graph.stages:
@@ -240,6 +251,7 @@ RULES: tuple[Rule, ...] = (
     chunks_cover_scopes,
     chunks_agree,
     streams_begin_at_generation,
+    streams_have_one_source,
     splits_keep_groups_whole,
     freshness_fits_interruption,
     rare_stages_feed_none_within_a_step,

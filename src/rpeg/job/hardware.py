@@ -148,7 +148,9 @@ def _typical(kind: DeviceKind) -> str:
             f"no bundled system has {kind.name} devices. Give a file that describes the cluster: system, or racks."
         )
     order = ("dgx", "hgx")
-    return min(known, key=lambda name: (next((i for i, p in enumerate(order) if name.startswith(p)), 9), name))
+    return min(
+        known, key=lambda name: (next((i for i, p in enumerate(order) if name.startswith(p)), 9), name)
+    )
 
 
 def _priced(cluster: Cluster, prices: Mapping[str, float], names: Iterable[str]) -> Cluster:

@@ -84,21 +84,23 @@ class ModelSource:
         return None
 
 
-def resolve_model(path: str, base_dir: str | Path = ".") -> ModelSource:
+def resolve_model(path: str, base_dir: str | Path = ".", *, planned: bool = False) -> ModelSource:
     """Find a model by the spelling of the job file; relative directories are below `base_dir`.
 
     An `org/name` that is no directory is a Hugging Face id: taken from the local cache, else fetched when it is
-    loaded. InputError names what is missing and the way out.
+    loaded. planned: the name of a model whose shape is known is enough, as nothing is loaded. InputError names what is
+    missing and the way out.
     """
     if path.startswith(bundled.PREFIX):
         return ModelSource(path, bundled.model(path.removeprefix(bundled.PREFIX)))
     if path.startswith(PACKAGE):
         return _in_package(path)
-    if not is_local(path, base_dir):
-        return _on_hub(path)
     directory = Path(base_dir, os.path.expanduser(path))
-    if not os.path.exists(directory) and find(path) is not None:
-        return ModelSource(path, None)
+    known = planned and not os.path.exists(directory) and find(os.path.basename(path)) is not None
+    if not is_local(path, base_dir):
+        return _on_hub(path, known=known)
+    if known:
+        return ModelSource(os.path.basename(path), None)
     if os.path.isdir(directory):
         return _in_directory(path, directory.resolve())
     if directory.suffix == ".gguf" and os.path.isfile(directory):
@@ -146,7 +148,7 @@ def _in_package(label: str) -> ModelSource:
     return ModelSource(label, directory, weights[0].name)
 
 
-def _on_hub(label: str) -> ModelSource:
+def _on_hub(label: str, *, known: bool) -> ModelSource:
     """From the cache of `huggingface_hub`, whose layout is models--org--name/snapshots/REVISION."""
     cached = _hub_cache() / f"models--{label.replace('/', '--')}"
     revision = cached / "refs" / "main"
@@ -154,7 +156,9 @@ def _on_hub(label: str) -> ModelSource:
         snapshot = cached / "snapshots" / revision.read_text(encoding="utf-8").strip()
         if (snapshot / "config.json").is_file():
             return ModelSource(label, snapshot)
-    if any(os.environ.get(name, "0") not in ("", "0") for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")):
+    if not known and any(
+        os.environ.get(name, "0") not in ("", "0") for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+    ):
         raise InputError(
             f"model {label} is not in the cache {_hub_cache()}, and HF_HUB_OFFLINE forbids to fetch it"
         )

@@ -9,13 +9,14 @@ Items of a split stage and of minibatches have *members*: samples that are their
 cover all base parts, take their members from them, and wait for what holds one.
 
 Samples travel on arcs. Weights travel as transfer items, unless the consumer's layout coincides with the trainer's:
-then both use the same memory and the version is there when the update is.
+then both use the same memory and the version is there when the update is. What rests in host memory between its runs
+comes and goes by items too (`resting`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from math import gcd
@@ -26,6 +27,7 @@ from rpeg.plan.item import ItemKind, Slot
 from rpeg.plan.lanes import Lanes, lanes_of
 from rpeg.plan.members import Members, Minibatches, Prompts
 from rpeg.plan.parts import BasePart, base_parts
+from rpeg.plan.resting import Rest, rest_every, rest_slots, rests
 from rpeg.plan.shares import Shares
 from rpeg.workload import Workload
 
@@ -94,13 +96,14 @@ class Arc:
 
 @dataclass(frozen=True)
 class Lowered:
-    """The items of a step, the arcs between them, the base parts and the copies of weights."""
+    """The items of a step, the arcs between them, the base parts, the copies of weights and what rests on hosts."""
 
     tasks: Mapping[Slot, Task]
     arcs: tuple[Arc, ...]
     parts: tuple[BasePart, ...]
     copies: tuple[Copy, ...]
     held: Lanes = field(default_factory=lambda: Lanes({}))
+    rests: tuple[Rest, ...] = ()
 
     @cached_property
     def arcs_into(self) -> Mapping[Slot, tuple[Arc, ...]]:
@@ -154,8 +157,12 @@ def lower(graph: Graph, assignments: tuple[Assignment, ...], workload: Workload)
     for copy in copies:
         for task in _transfer_tasks(graph, held, copy, by_stage, observers):
             tasks[task.slot] = task
-    lowered = Lowered(tasks, (), parts, copies, held)
-    return Lowered(tasks, tuple(dict.fromkeys(_arcs(shares, lowered))), parts, copies, held)
+    resting = tuple(rests(graph, by_stage, copies))
+    for rest in resting:
+        for task in _rest_tasks(graph, held, rest, by_stage, observers):
+            tasks[task.slot] = task
+    lowered = Lowered(tasks, (), parts, copies, held, resting)
+    return replace(lowered, arcs=tuple(dict.fromkeys(_arcs(shares, lowered))))
 
 
 def coincide(edge: Edge, trainer: Assignment, consumer: Assignment) -> bool:
@@ -202,6 +209,32 @@ def _transfer_tasks(
         yield Task(slot, lanes, every, copy.first_step, observer)
 
 
+def _rest_tasks(
+    graph: Graph, held: Lanes, rest: Rest, by_stage: Mapping[str, Assignment], observers: frozenset[str]
+) -> Iterator[Task]:
+    """The reload and the offload of each replica."""
+    assignment, every = by_stage[rest.stage], rest_every(graph, rest)
+    observer = any(name in observers for name in rest.stages)
+    replicas = assignment.replicas(graph.stage(rest.stage).kind)
+    for replica in range(replicas):
+        lanes = held.of(assignment, None if replicas == 1 else replica)
+        for slot in rest_slots(rest, replica):
+            yield Task(slot, lanes, every, 0, observer)
+
+
+def _rest_arcs(lowered: Lowered, rest: Rest) -> Iterator[Arc]:
+    """Reload, then all that use it on the same lanes, then offload, then the next reload."""
+    users = [task for slot, task in lowered.tasks.items() if rest.uses(slot)]
+    for slot, task in lowered.tasks.items():
+        if slot.kind is ItemKind.RELOAD and slot.name == rest.name:
+            reload, offload = rest_slots(rest, slot.replica)
+            for user in users:
+                if set(user.lanes) & set(task.lanes):
+                    yield Arc(reload, user.slot, 0, "reload")
+                    yield Arc(user.slot, offload, 0, "order")
+            yield Arc(offload, reload, 1, "order")
+
+
 def _arcs(shares: Shares, lowered: Lowered) -> Iterator[Arc]:
     for edge in shares.graph.edges:
         if edge.model is None:
@@ -212,6 +245,8 @@ def _arcs(shares: Shares, lowered: Lowered) -> Iterator[Arc]:
         if stage.kind is Kind.TRAIN:  # each minibatch begins with what the one before has made
             for first, second in pairwise(lowered.tasks_of(stage.name)):
                 yield Arc(first.slot, second.slot, 0, "order")
+    for rest in lowered.rests:
+        yield from _rest_arcs(lowered, rest)
 
 
 def _data_arcs(shares: Shares, edge: Edge, lowered: Lowered) -> Iterator[Arc]:
@@ -220,23 +255,24 @@ def _data_arcs(shares: Shares, edge: Edge, lowered: Lowered) -> Iterator[Arc]:
     split = any(isinstance(dst.members, Prompts) for dst in consumers)
     for src in lowered.tasks_of(edge.src):
         held = shares.held(src.covers, src.members) if split else None
+        partial = _is_known_late(shares, src)
         for dst in consumers:
             shared = set(src.covers) & set(dst.covers)
             if src.covers and dst.covers and not shared:
                 continue
-            if held is not None and isinstance(dst.members, Prompts) and not held.meets(dst.members):
+            if held and isinstance(dst.members, Prompts) and not held.meets(dst.members):
                 continue
-            asked = dst.members is not None and (streams or _known_late(shares, src, dst))
+            fixed = src.members is not None and isinstance(dst.members, Minibatches)
+            asked = dst.members is not None and (streams or partial or fixed)
             for part in sorted(shared) if streams else (None,):
                 yield Arc(src.slot, dst.slot, edge.delay, edge.data, part, asked)
 
 
-def _known_late(shares: Shares, src: Task, dst: Task) -> bool:
-    """Whether it is not known here if `src` holds members of `dst`."""
-    if src.members is not None:
-        return isinstance(dst.members, Minibatches)
-    generates = shares.graph.stage(src.slot.name).kind is Kind.GENERATE
-    return not generates and len(src.covers) < len(shares.parts)
+def _is_known_late(shares: Shares, task: Task) -> bool:
+    """Whether which samples an item holds is known only when they have completed: those of some parts of a stream."""
+    generates = shares.graph.stage(task.slot.name).kind is Kind.GENERATE
+    whole = len(task.covers) == len(shares.everything(task.slot.name))
+    return not generates and task.members is None and not whole
 
 
 def _weights_arcs(edge: Edge, lowered: Lowered) -> Iterator[Arc]:

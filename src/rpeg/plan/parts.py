@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from math import gcd
 
@@ -45,10 +45,12 @@ def base_parts(graph: Graph, by_stage: Mapping[str, Assignment], workload: Workl
         yield from sorted(found, key=lambda p: (p.item, p.position, p.replica))
 
 
-def merge(graph: Graph, parts: tuple[BasePart, ...], count: int) -> list[tuple[int, ...]]:
+def merge(
+    graph: Graph, parts: tuple[BasePart, ...], generators: Collection[str], count: int
+) -> list[tuple[int, ...]]:
     """Base parts of each item's stream merged to chunks of `count` units, ordered by when they are complete."""
     merged: list[tuple[int, ...]] = []
-    for stream in dict.fromkeys((p.stage, p.replica, p.item) for p in parts):
+    for stream in dict.fromkeys((p.stage, p.replica, p.item) for p in parts if p.stage in generators):
         own = [i for i, p in enumerate(parts) if (p.stage, p.replica, p.item) == stream]
         size = count // gcd(*(chunk.count for chunk in stream_chunks(graph, stream[0])))
         merged += [tuple(own[s : s + size]) for s in range(0, len(own), size)]

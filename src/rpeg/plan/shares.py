@@ -39,20 +39,24 @@ class Shares:
         if stage.kind is Kind.GENERATE:
             yield from self._of_generator(stage)
         elif chunk is None:
-            yield from self._of_batch(stage, tuple(range(len(self.parts))) if edges else ())
+            yield from self._of_batch(stage)
         elif chunk.unit is Unit.MINIBATCH:
-            yield from self._of_minibatches(chunk.count)
+            yield from self._of_minibatches(stage, chunk.count)
         else:
             replicas = self.replicas(stage)
-            for i, covered in enumerate(merge(self.graph, self.parts, chunk.count)):
+            merged = merge(self.graph, self.parts, self.graph.generators_of(stage.name), chunk.count)
+            for i, covered in enumerate(merged):
                 yield Share(i, i % replicas, covered)
 
-    def held(self, covers: tuple[int, ...], members: Members | None) -> Prompts | None:
-        """The prompts of which an item can hold samples; None where that may be any."""
+    def everything(self, stage: str) -> tuple[int, ...]:
+        """The base parts of all generators whose samples a stage works on."""
+        sources = self.graph.generators_of(stage)
+        return tuple(number for number, part in enumerate(self.parts) if part.stage in sources)
+
+    def held(self, covers: tuple[int, ...], members: Members | None) -> Prompts:
+        """The prompts of which an item can hold samples."""
         if isinstance(members, Prompts):
             return members
-        if len(covers) == len(self.parts):
-            return None
         items = dict.fromkeys((p.stage, p.replica, p.item) for p in (self.parts[number] for number in covers))
         return Prompts(tuple(self._prompts(self.graph.stage(name), r, item) for name, r, item in items))
 
@@ -70,26 +74,28 @@ class Shares:
                 members = Prompts((self._prompts(stage, r, item),)) if stage.parts > 1 else None
                 yield Share(item, r, tuple(own.get((item, r), ())), (r, replicas), members)
 
-    def _of_batch(self, stage: Stage, everything: tuple[int, ...]) -> Iterator[Share]:
+    def _of_batch(self, stage: Stage) -> Iterator[Share]:
         """The whole, or the parts of a split stage: host work in one item, else every replica takes a share."""
-        replicas = self.replicas(stage)
+        replicas, everything = self.replicas(stage), self.everything(stage.name)
         count = 1 if stage.kind is Kind.HOST else replicas
         for part in range(stage.parts):
-            members = self._split(part, stage.parts) if stage.parts > 1 else None
+            members = self._split(stage, part) if stage.parts > 1 else None
             for r in range(count):
                 on = part % replicas if stage.kind is Kind.HOST else r
                 yield Share(part, on, everything, (r, count), members)
 
-    def _of_minibatches(self, count: int) -> Iterator[Share]:
-        everything, last = tuple(range(len(self.parts))), self.workload.minibatches
+    def _of_minibatches(self, stage: Stage, count: int) -> Iterator[Share]:
+        everything, last = self.everything(stage.name), self.workload.minibatches
         for i, first in enumerate(range(0, last, count)):
             yield Share(i, 0, everything, members=Minibatches(first, min(first + count, last)))
 
-    def _split(self, part: int, parts: int) -> Prompts:
+    def _split(self, stage: Stage, part: int) -> Prompts:
         """A part's prompts: of each replica of the generator those that it would do in that part, so that parts meet."""
-        generators = [s for s in self.graph.stages if s.kind is Kind.GENERATE and self.graph.out_of(s.name)]
-        replicas = self.replicas(generators[0]) if generators else 1
-        ranges = (prompts_of_part(self.workload.prompts, r, replicas, part, parts) for r in range(replicas))
+        generators = self.graph.generators_of(stage.name)
+        replicas = self.replicas(self.graph.stage(generators[0])) if generators else 1
+        ranges = (
+            prompts_of_part(self.workload.prompts, r, replicas, part, stage.parts) for r in range(replicas)
+        )
         return Prompts(tuple((r.start, r.stop) for r in ranges if len(r)))
 
     def _prompts(self, generator: Stage, replica: int, item: int) -> tuple[int, int]:

@@ -7,7 +7,8 @@ from typing import Any
 
 from rich.table import Table
 
-from rpeg.plan import plan_to_json
+from rpeg.plan import ItemKind, plan_to_json
+from rpeg.report import hardware
 from rpeg.report.tables import percent, table
 from rpeg.search import Candidate, Misfit, Problem, Ranked, devices_in_short
 from rpeg.sim import DeviceMemory, Estimate
@@ -18,9 +19,11 @@ COLUMNS = (">#", "plan", ">parts", ">stale", ">step p50", ">p95", ">tok/s", ">me
 
 LEGEND = (
     "colocated: all stages on all devices · split: generation and training apart · apart: actor and critic apart",
-    "parts: samples that leave generation together, to be assessed meanwhile · gap: to the busiest lane's own work",
+    "parts: samples that leave generation together, to be assessed meanwhile · gap: to the tightest bound",
 )
 SHOWN = 10
+_SHOWN_SHARE = 0.005
+"""Of the critical cycle: less is not worth a word."""
 
 
 def ranking(ranked: Ranked, most: int = SHOWN, chosen: int = 0) -> Table:
@@ -50,8 +53,13 @@ def _row(index: int, candidate: Candidate, chosen: bool) -> tuple[str, ...]:
 
 
 def misfits(found: tuple[Misfit, ...]) -> Iterator[str]:
-    """A line for each construction that cannot be had."""
-    yield from (f"left out: {m.name}: {m.reason}" for m in found)
+    """A line for the constructions that cannot be had for one reason."""
+    by_reason: dict[str, list[str]] = {}
+    for misfit in found:
+        by_reason.setdefault(misfit.reason, []).append(misfit.name)
+    for reason, names in by_reason.items():
+        more = f" (and {len(names) - 1} others like it)" if len(names) > 1 else ""
+        yield f"left out: {names[0]}{more}: {reason}"
 
 
 def summary(candidate: Candidate, problem: Problem) -> Iterator[str]:
@@ -59,14 +67,48 @@ def summary(candidate: Candidate, problem: Problem) -> Iterator[str]:
     e = candidate.estimate
     for devices, stages in devices_in_short(candidate.plan):
         yield f"devices {devices}: {stages}"
+    if not problem.is_local:
+        yield from hardware.layouts(candidate)
     yield f"transforms: {', '.join(candidate.plan.applied) or 'none'}"
     yield f"changes what is learned: {', '.join(candidate.changes) or 'no'}"
     yield (
-        f"step {seconds_text(e.step.mean_seconds)} (mean of {e.step.steps} drawn steps); the busiest lane, "
-        f"{e.bound.lane}, needs {seconds_text(e.bound.seconds)}: another order could bring at most {percent(e.gap)}"
+        f"step {seconds_text(e.step.mean_seconds)} (mean of {e.step.steps} drawn steps); another order could bring at "
+        f"most {percent(e.gap_to(e.bounds.of_any_order))}"
     )
+    yield from limits(e)
+    yield from bounds(e)
+    busy = sum(e.occupancy.values()) / max(1, len(e.occupancy))
+    yield f"lanes are busy {percent(busy)} of the step; devices do {percent(e.mfu)} of the FLOP that they could (MFU)"
+    if not problem.is_local:
+        yield hardware.price(candidate)
+        yield hardware.headroom(e)
     yield f"{percent(e.measured_share)} of the seconds rest on measurement"
     yield from (f"assumed: {sentence}" for sentence in problem.assumptions)
+
+
+def bounds(estimate: Estimate) -> Iterator[str]:
+    """A line for each bound, with the gap to it."""
+    reasons = {
+        "lane": "{} is busy so long",
+        "dependencies": "on any number of devices, for {} wait for each other",
+        "work": "all devices of {} need so long for the work at its best, whatever the plan",
+    }
+    for bound in estimate.bounds.all:
+        why = reasons[bound.by].format(bound.what)
+        yield f"at least {seconds_text(bound.seconds)}: {why} (gap {percent(estimate.gap_to(bound))})"
+
+
+def limits(estimate: Estimate) -> Iterator[str]:
+    """What limits the step: the shares that stages have in the critical cycle."""
+    cycle = estimate.critical.cycle
+    total = sum(link.seconds for link in cycle)
+    shares: dict[str, float] = {}
+    for link in cycle:
+        name = link.src.name if link.src.kind is ItemKind.RUN else f"{link.src.kind} {link.src.name}"
+        shares[name] = shares.get(name, 0.0) + link.seconds
+    if total:
+        parts = (f"{name} {percent(s / total)}" for name, s in shares.items() if s >= _SHOWN_SHARE * total)
+        yield f"what limits the step: {', '.join(parts)}"
 
 
 def stages(estimate: Estimate) -> Table:
@@ -84,7 +126,11 @@ def memory(devices: tuple[DeviceMemory, ...]) -> Table:
     phases = list(dict.fromkeys(m.phase for device in devices for m in device.phases))
     rows = [(phase, *(_of_phase(device, phase) for device in devices)) for phase in phases]
     there = ("there is", *(bytes_text(device.capacity_bytes) for device in devices))
-    return table(("memory", *(f">device {device.device}" for device in devices)), (*rows, there))
+    return table(("memory", *(f">{_which(device)}" for device in devices)), (*rows, there))
+
+
+def _which(device: DeviceMemory) -> str:
+    return device.name + (f" and {device.alike - 1} like it" if device.alike > 1 else "")
 
 
 def _of_phase(device: DeviceMemory, phase: str) -> str:
@@ -115,9 +161,14 @@ def _candidate_json(candidate: Candidate) -> Mapping[str, Any]:
             "steps": e.step.steps,
         },
         "tokens_per_second": e.tokens_per_second,
-        "memory_bytes": {str(m.device): m.peak.bytes for m in e.memory},
-        "bound": {"lane": e.bound.lane, "seconds": e.bound.seconds, "gap": e.gap},
+        "memory_bytes": {m.name.removeprefix("device "): m.peak.bytes for m in e.memory},
+        "bound": {"by": e.bound.by, "what": e.bound.what, "seconds": e.bound.seconds, "gap": e.gap},
+        "bounds": [
+            {"by": b.by, "what": b.what, "seconds": b.seconds, "gap": e.gap_to(b)} for b in e.bounds.all
+        ],
+        "limits": list(limits(e)),
         "stage_seconds": dict(e.stages),
         "occupancy": dict(e.occupancy),
+        "mfu": e.mfu,
         "measured_share": e.measured_share,
     }

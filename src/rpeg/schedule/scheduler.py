@@ -30,7 +30,18 @@ from rpeg.plan import (
     prompts_of_replica,
     source_step,
 )
-from rpeg.schedule.messages import Cancel, Command, Event, Failed, Finished, Launch, Produced, SyncWeights
+from rpeg.schedule.messages import (
+    Cancel,
+    Command,
+    Event,
+    Failed,
+    Finished,
+    Launch,
+    Offload,
+    Produced,
+    Reload,
+    SyncWeights,
+)
 from rpeg.schedule.share import share
 
 
@@ -50,7 +61,8 @@ class Scheduler:
         self._heads: dict[str, Item | None] = {name: next(items, None) for name, items in self._lanes.items()}
         self._finished: set[Item] = set()
         self._produced: dict[tuple[Item, int], tuple[tuple[int, ...], tuple[int, ...]]] = {}
-        self._arrived: dict[int, dict[int, tuple[int, int]]] = {}  # step → sample → (base part, length)
+        # (step, generator) → sample → (base part, length)
+        self._arrived: dict[tuple[int, str], dict[int, tuple[int, int]]] = {}
         self._running: dict[Item, Task] = {}
         self._published = {m.name: first_step for m in plan.graph.models if m.trainable}
         self._held: dict[tuple[str, int], int] = {}
@@ -59,6 +71,7 @@ class Scheduler:
         # (source, part) → items next on a lane that were held back by it: an event looks at no one else.
         self._held_back: dict[tuple[Item, int | None], set[Item]] = {}
         self._copies = {copy.name: copy for copy in self.lowered.copies}
+        self._rests = {rest.name: rest for rest in self.lowered.rests}
         self._transfers = Counter(s.name for s in self.lowered.tasks if s.kind is ItemKind.TRANSFER)
 
     @property
@@ -107,15 +120,14 @@ class Scheduler:
         return tuple(found.items())
 
     def ids_of(self, parts: tuple[int, ...], step: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """(ids, lengths) of the samples that these base parts hold at a step."""
-        ids: list[int] = []
-        lengths: list[int] = []
+        """(ids, lengths) of the samples that these base parts hold at a step; of several generators' the first's."""
+        found: dict[int, int] = {}
         for part in parts:
             base = self.lowered.parts[part]
             got = self._produced[Item(ItemKind.RUN, base.stage, step, base.item, base.replica), part]
-            ids += got[0]
-            lengths += got[1]
-        return tuple(ids), tuple(lengths)
+            for sample, length in zip(*got, strict=True):
+                found.setdefault(sample, length)
+        return tuple(found), tuple(found.values())
 
     def _on_produced(self, event: Produced, task: Task) -> None:
         key = (event.item, event.part)
@@ -127,7 +139,7 @@ class Scheduler:
                 f"{event.item} produced {len(set(event.ids))} samples in part {event.part} of {expected}"
             )
         self._produced[key] = (event.ids, event.lengths)
-        arrived = self._arrived.setdefault(event.item.step, {})
+        arrived = self._arrived.setdefault((event.item.step, event.item.name), {})
         arrived.update((i, (event.part, n)) for i, n in zip(event.ids, event.lengths, strict=True))
 
     def _on_finished(self, event: Finished, task: Task) -> tuple[Item, ...]:
@@ -162,7 +174,7 @@ class Scheduler:
         limit = oldest - reach
         self._finished = {i for i in self._finished if i.step >= limit}
         self._produced = {key: got for key, got in self._produced.items() if key[0].step >= limit}
-        self._arrived = {step: got for step, got in self._arrived.items() if step >= limit}
+        self._arrived = {key: got for key, got in self._arrived.items() if key[0] >= limit}
 
     def _launch(self, candidates: Iterable[Item]) -> tuple[Command, ...]:
         if self._failed is not None:
@@ -189,9 +201,12 @@ class Scheduler:
             if not arc.if_members:
                 return ((arc.src.at(step), arc.part),)
             late.append((arc.src.at(step), arc.part))
-        members = self._members(item, task) if late else ()
-        if all(i in self._arrived.get(item.step, {}) for i in members):
-            return tuple(what for what in late if self._holds(what, members))[:1]
+        if not late:
+            return ()
+        members, arrived = self._members(item, task), self._arrivals(item.step, task)
+        if all(i in got for got in arrived for i in members):
+            parts = {got[i][0] for got in arrived for i in members}
+            return tuple(what for what in late if self._holds(what, members, parts))[:1]
         # Whichever part leaves next can bring the last member.
         return tuple(what for what in late if what[1] is not None) or tuple(late)
 
@@ -199,15 +214,20 @@ class Scheduler:
         assert task.members is not None
         return ids_of_members(task.members, self.plan.workload, self.seed, item.step)
 
-    def _holds(self, source: tuple[Item, int | None], members: Sequence[int]) -> bool:
-        """Whether an item, or a part of it, holds one of these samples, all of which have arrived."""
+    def _arrivals(self, step: int, task: Task) -> list[Mapping[int, tuple[int, int]]]:
+        """What has arrived of each generator that an item takes samples of."""
+        generators = dict.fromkeys(self.lowered.parts[part].stage for part in task.covers)
+        return [self._arrived.get((step, name), {}) for name in generators]
+
+    def _holds(self, source: tuple[Item, int | None], members: Sequence[int], parts: set[int]) -> bool:
+        """Whether an item, or a part of it, holds one of these samples, which have arrived in these base parts."""
         item, part = source
         task = self.lowered.tasks[item.slot]
-        if part is None and task.members is not None:
+        if part is not None:
+            return part in parts
+        if task.members is not None:
             return not set(members).isdisjoint(self._members(item, task))
-        covered = set(task.covers) if part is None else {part}
-        arrived = self._arrived[item.step]
-        return any(arrived[i][0] in covered for i in members)
+        return not parts.isdisjoint(task.covers)
 
     def _sources(self, item: Item) -> Iterator[tuple[Arc, int]]:
         """The arcs into an item with the step of their source; those from before the run are left out."""
@@ -223,6 +243,9 @@ class Scheduler:
     def _command(self, item: Item, task: Task) -> Command:
         if item.kind is ItemKind.TRANSFER:
             return self._sync(item, task)
+        if item.kind is not ItemKind.RUN:
+            rest, move = self._rests[item.name], Reload if item.kind is ItemKind.RELOAD else Offload
+            return move(item, task.lanes, rest.stage, rest.what)
         ids: tuple[int, ...] = ()
         if self.plan.graph.stage(item.name).kind is Kind.GENERATE:
             ids = self._ids_to_generate(item, task)
@@ -231,7 +254,8 @@ class Scheduler:
                 ids, lengths = self.ids_of(task.covers, item.step)
             else:
                 ids = self._members(item, task)
-                lengths = tuple(self._arrived[item.step][i][1] for i in ids)
+                first = self._arrivals(item.step, task)[0]
+                lengths = tuple(first[i][1] for i in ids)
             if task.share[1] > 1:
                 ids = share(ids, lengths, task.share[1])[task.share[0]]
         return Launch(item, task.lanes, task.covers, ids, self._versions(item))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from rpeg.errors import GraphError
+from rpeg.errors import GraphError, InputError
 from rpeg.ir import Graph, Kind, Scope
 from rpeg.plan import Plan, check
-from rpeg.search.placements import MOST_SLOTS, Placement, assignments, placements
+from rpeg.search.placements import Placement, Sizes, assignments, placements
 from rpeg.search.problem import Problem
 from rpeg.sim import Draws, Memo, StageCosts, ordered
+from rpeg.sim.hardware import check_layouts
 from rpeg.transforms import Transform
 from rpeg.transforms.asynchrony import BoundedAsynchrony
 from rpeg.transforms.streaming import Streaming
@@ -57,13 +58,11 @@ def constructions(problem: Problem) -> Iterator[Construction]:
 def unordered(
     problem: Problem,
     construction: Construction,
-    *,
-    microbatch: int | None = None,
-    slots: int = MOST_SLOTS,
+    sizes: Sizes | None = None,
 ) -> Plan:
     """The plan without lane orders: enough to know its memory."""
     own = replace(problem, graph=construction.graph)
-    assigned = assignments(own, construction.placement, microbatch or problem.microbatch, slots)
+    assigned = assignments(own, construction.placement, sizes or Sizes(problem.microbatch))
     applied = tuple(map(str, construction.applied))
     return Plan(construction.graph, problem.cluster, problem.workload, assigned, (), applied)
 
@@ -73,12 +72,12 @@ def build(
     construction: Construction,
     memo: Memo | None = None,
     draws: Draws | None = None,
-    *,
-    microbatch: int | None = None,
-    slots: int = MOST_SLOTS,
+    sizes: Sizes | None = None,
 ) -> Plan:
     """The plan, with derived lane orders, that passes `check`. Raises PlanError where it cannot be run."""
-    bare = unordered(problem, construction, microbatch=microbatch, slots=slots)
+    bare = unordered(problem, construction, sizes)
+    if not problem.is_local:
+        check_layouts(bare, problem.facts)
     return check(ordered(bare, construction.shifts, StageCosts(bare, problem.facts, memo), draws))
 
 
@@ -120,7 +119,8 @@ def _asynchronous(problem: Problem, placement: Placement, staleness: int) -> Con
 
 def _streamed(problem: Problem, construction: Construction, apart: bool) -> Iterator[Construction]:
     yield construction
-    for parts in PARTS if apart else PARTS[:1]:
+    choices = PARTS if problem.is_local else PARTS[1:2]
+    for parts in choices if apart else PARTS[:1]:
         transform = _stream(problem, construction.placement, parts)
         if transform is None:
             continue
@@ -134,11 +134,22 @@ def _stream(problem: Problem, placement: Placement, parts: int) -> Streaming | N
     """Parts of whole groups where group statistics can then stream too, of samples else; None for too few samples."""
     w = problem.workload
     generator = min(_generators(problem.graph))
-    prompts = w.prompts // len(placement.blocks[generator])
+    prompts = w.prompts // _generating(problem, placement, generator)
     if _has_group_scope(problem.graph):
         return Streaming(prompts // parts, "group") if prompts >= parts else None
     samples = prompts * w.samples_per_prompt
     return Streaming(samples // parts, "sample") if samples >= parts else None
+
+
+def _generating(problem: Problem, placement: Placement, generator: str) -> int:
+    """Items that share a step's prompts: on described hardware a replica, or bundle of replicas, has several devices."""
+    if problem.is_local:
+        return len(placement.blocks[generator])
+    try:
+        assigned = assignments(problem, placement, Sizes(problem.microbatch))
+    except InputError:  # no layout divides this placement: what leaves it out says why
+        return problem.workload.prompts
+    return next(a.replicas(Kind.GENERATE) for a in assigned if a.stage == generator)
 
 
 def _has_group_scope(graph: Graph) -> bool:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from rpeg import architecture
-from rpeg.algorithms.pieces import with_evaluation
 from rpeg.architecture import Architecture
 from rpeg.cluster import Cluster, local
 from rpeg.cost import Calibration
-from rpeg.job import Job
+from rpeg.job import Job, hardware
 from rpeg.job.records import read_records
 from rpeg.search.placements import MOST_SLOTS
 from rpeg.search.problem import Permissions, Problem
@@ -24,9 +22,7 @@ def from_job(job: Job, memory_bytes: int, calibration: Calibration | None = None
 
     Raises InputError where a model or the data cannot be read. Loads neither weights nor tokenizer.
     """
-    graph = job.algorithm.graph()
-    if job.evaluation.every:
-        graph = with_evaluation(graph, job.evaluation.every)
+    graph = job.graph()
     architectures = {model.name: model_architecture(job, model.name) for model in graph.models}
     prompts, prompt_source = _prompt_lengths(job, architectures["actor"])
     responses, response_source = _response_lengths(job)
@@ -37,11 +33,17 @@ def from_job(job: Job, memory_bytes: int, calibration: Calibration | None = None
         responses,
         job.batch.minibatches,
         job.batch.epochs,
+        job.lengths.correlation,
     )
     facts = Facts(
-        architectures, job.dtype, job.evaluation.prompts if job.evaluation.every else 0, calibration
+        architectures,
+        job.dtype,
+        job.evaluation.prompts * job.evaluation.samples if job.evaluation.every else 0,
+        calibration,
+        job.software.engine,
+        job.software.trainer,
     )
-    assumptions = tuple(filter(None, (prompt_source, response_source, _calibration_source(calibration))))
+    assumptions = tuple(filter(None, (prompt_source, response_source, *_hardware_sources(job, calibration))))
     return Problem(
         graph,
         cluster_of(job, memory_bytes),
@@ -65,14 +67,13 @@ def permissions_of(job: Job) -> Permissions:
 
 
 def cluster_of(job: Job, memory_bytes: int) -> Cluster:
-    """The devices that a job asks for: processes on one machine."""
-    return local(job.devices, memory_bytes)
+    """The devices that a job asks for: processes on one machine, or described hardware."""
+    return local(job.devices, memory_bytes) if job.is_local else job.hardware
 
 
 def model_architecture(job: Job, role: str) -> Architecture:
     """The shape of the model that a role starts from."""
-    source = job.models.source(role)
-    return architecture.from_config(source.config(), source.label)
+    return job.models.source(role, planned=not job.is_local).architecture()
 
 
 def most_rows(job: Job) -> int:
@@ -81,6 +82,8 @@ def most_rows(job: Job) -> int:
 
 
 def _prompt_lengths(job: Job, actor: Architecture) -> tuple[Lengths, str]:
+    if not job.data.train:
+        return _expected_prompts(job)
     records = read_records(job.data.train, job.data.prompt, job.data.answer)
     sizes = [len(record.prompt.encode()) for record in records]
     if actor.vocabulary > _BYTE_LEVEL_VOCABULARY:
@@ -90,6 +93,15 @@ def _prompt_lengths(job: Job, actor: Architecture) -> tuple[Lengths, str]:
         note = ""
     kept = [max(1, size) for size in sizes if size <= job.lengths.max_prompt]
     return (observed(kept) if kept else constant(job.lengths.max_prompt)), note
+
+
+def _expected_prompts(job: Job) -> tuple[Lengths, str]:
+    longest, expected = job.lengths.max_prompt, job.lengths.expected_prompt
+    if expected is None or expected.mean >= longest:
+        return constant(longest), ""
+    if expected.p95 is not None and expected.mean < expected.p95:
+        return lognormal(expected.mean, longest, p95=expected.p95), ""
+    return lognormal(expected.mean, longest), f"prompts: lognormal of mean {expected.mean:g} tokens"
 
 
 def _response_lengths(job: Job) -> tuple[Lengths, str]:
@@ -108,7 +120,13 @@ def _response_lengths(job: Job) -> tuple[Lengths, str]:
     return lognormal(mean, longest), note
 
 
-def _calibration_source(calibration: Calibration | None) -> str:
+def _hardware_sources(job: Job, calibration: Calibration | None) -> tuple[str, ...]:
+    if not job.is_local:
+        software = job.software
+        return (
+            f"software: {software.engine} generates, {software.trainer} trains and scores, logits in chunks",
+            *hardware.assumptions(job.cluster),
+        )
     if calibration is not None:
-        return ""
-    return "times: rooflines of advertised peaks, nothing was measured (rpeg calibrate)"
+        return ()
+    return ("times: rooflines of advertised peaks, nothing was measured (rpeg calibrate)",)

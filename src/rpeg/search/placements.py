@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rpeg.ir import Graph, Kind, Stage
 from rpeg.plan import Assignment, Devices, Host, Parallelism
+from rpeg.search.layouts import OFFLOADS, Blocks, layouts
 from rpeg.search.problem import Problem
 
 # Most responses that a generator holds at once; more of them hardly decode faster and cost memory.
@@ -34,21 +35,74 @@ class Placement:
         return () if stage.name in graph.observers() else self.blocks[stage.name]
 
 
+@dataclass(frozen=True)
+class Sizes:
+    """microbatch: most samples a forward. slots: most responses held by a generator. level: of offloading."""
+
+    microbatch: int
+    slots: int = MOST_SLOTS
+    level: int = 0
+
+
 def placements(problem: Problem) -> Iterator[Placement]:
     """Distinct ones, simplest first. Devices of one kind are interchangeable: mirrored ones are not repeated."""
     seen: set[tuple[object, ...]] = set()
-    for placement in (*_colocated(problem), *_splits(problem), *_trainers_apart(problem)):
+    made = hardware_placements(problem) if not problem.is_local else _local_placements(problem)
+    for placement in made:
         key = (tuple(sorted(placement.blocks.items())), placement.zero)
         if key not in seen:
             seen.add(key)
             yield placement
 
 
-def assignments(
-    problem: Problem, placement: Placement, microbatch: int, slots: int
-) -> tuple[Assignment, ...]:
-    """Every stage with its block. microbatch: most samples a forward; slots: most responses held by a generator."""
-    return tuple(_assignment(problem, placement, stage, microbatch, slots) for stage in problem.graph.stages)
+def _local_placements(problem: Problem) -> Iterator[Placement]:
+    yield from (*_colocated(problem), *_splits(problem), *_trainers_apart(problem))
+
+
+def hardware_placements(problem: Problem) -> Iterator[Placement]:
+    """On described hardware: of each kind alone, cut at nodes; of two kinds, generation on either."""
+    cluster = problem.cluster
+    by_kind = {
+        kind.name: tuple(
+            i for n, node in enumerate(cluster.nodes) if node.kind == kind for i in cluster.devices_of(n)
+        )
+        for kind in cluster.kinds
+    }
+    for name, block in by_kind.items():
+        words = f" on {name}" if len(by_kind) > 1 else ""
+        yield _placed(problem, f"colocated{words}", block)
+        yield from _splits(problem, block, words)
+        yield from _trainers_apart(problem, block, words)
+    for first in by_kind:
+        for second in by_kind:
+            if first != second:
+                yield from _split(
+                    problem, by_kind[first], by_kind[second], f"generate on {first}, train on {second}"
+                )
+
+
+def assignments(problem: Problem, placement: Placement, sizes: Sizes) -> tuple[Assignment, ...]:
+    """Every stage with its block; on described hardware with a layout that suits it."""
+    if not problem.is_local:
+        return layouts(problem, Blocks(tuple(sorted(placement.blocks.items())), sizes.level))
+    return tuple(
+        _assignment(problem, placement, stage, sizes.microbatch, sizes.slots)
+        for stage in problem.graph.stages
+    )
+
+
+def sizes_of(problem: Problem) -> Iterator[Sizes]:
+    """From what is fastest to what needs least memory: halved together down to 1; on described hardware the levels
+    of offloading, as layouts choose their own micro-batches."""
+    if not problem.is_local:
+        yield from (Sizes(problem.microbatch, MOST_SLOTS, level) for level in range(OFFLOADS))
+        return
+    microbatch, slots = problem.microbatch, min(MOST_SLOTS, problem.workload.samples)
+    while True:
+        yield Sizes(microbatch, slots)
+        if microbatch == slots == 1:
+            return
+        microbatch, slots = max(1, microbatch // 2), max(1, slots // 2)
 
 
 def _assignment(
@@ -77,48 +131,78 @@ def _colocated(problem: Problem) -> Iterator[Placement]:
         yield _placed(problem, "one device", everything[:1])
 
 
-def _splits(problem: Problem) -> Iterator[Placement]:
+def _splits(problem: Problem, block: Block | None = None, words: str = "") -> Iterator[Placement]:
     """Generation on the first devices, training on the others; assessment on either side."""
-    graph, count = problem.graph, len(problem.cluster)
+    block = tuple(range(len(problem.cluster))) if block is None else block
+    count = len(block)
+    for cut in _cuts(count, _width(problem, block)):
+        name = "split" if count == 2 else f"split {cut}+{count - cut}"
+        yield from _split(problem, block[:cut], block[cut:], name + words)
+
+
+def _split(problem: Problem, first: Block, rest: Block, name: str) -> Iterator[Placement]:
+    graph = problem.graph
     assessing = [s for s in graph.stages if s.kind is Kind.INFERENCE]
     frozen = [s.name for s in assessing if all(graph.trainer(m) is None for m in s.models)]
-    for cut in _cuts(count):
-        first, rest = tuple(range(cut)), tuple(range(cut, count))
-        name = "split" if count == 2 else f"split {cut}+{count - cut}"
-        yield _placed(problem, name, rest, {GENERATION: first})
-        if frozen:
-            beside = dict.fromkeys(frozen, first)
-            words = f"{name}, {' and '.join(frozen)} with generate"
-            yield _placed(problem, words, rest, {GENERATION: first, **beside})
-        everyone = {s.name: first for s in assessing}
-        if everyone:
-            yield _placed(problem, f"{name}, assess with generate", rest, {GENERATION: first, **everyone})
+    yield _placed(problem, name, rest, {GENERATION: first})
+    if frozen:
+        beside = dict.fromkeys(frozen, first)
+        words = f"{name}, {' and '.join(frozen)} with generate"
+        yield _placed(problem, words, rest, {GENERATION: first, **beside})
+    everyone = {s.name: first for s in assessing}
+    if everyone:
+        yield _placed(problem, f"{name}, assess with generate", rest, {GENERATION: first, **everyone})
 
 
-def _trainers_apart(problem: Problem) -> Iterator[Placement]:
-    """Each trainer on devices of its own, with the assessment by its model; generation beside the first or everywhere."""
-    graph, count = problem.graph, len(problem.cluster)
+def _trainers_apart(problem: Problem, block: Block | None = None, words: str = "") -> Iterator[Placement]:
+    """Each trainer on devices of its own, with the assessment by its model; generation beside the first or everywhere.
+
+    Devices of described hardware are shared out by the parameters that are trained, in whole nodes.
+    """
+    graph = problem.graph
+    block = tuple(range(len(problem.cluster))) if block is None else block
     trainers = [s for s in graph.stages if s.kind is Kind.TRAIN]
-    if len(trainers) < 2 or count < 2:
+    if len(trainers) < 2 or len(block) < 2:
         return
-    half = count // 2
-    first, second = tuple(range(half)), tuple(range(half, count))
+    cut = _cut_by_size(problem, block, trainers)
+    first, second = block[:cut], block[cut:]
     blocks = {trainers[0].name: first, **{s.name: second for s in trainers[1:]}}
     own = {model: blocks[s.name] for s in trainers for model in s.models}
     for stage in graph.stages:
         if stage.kind is Kind.INFERENCE:
             blocks[stage.name] = own.get(stage.models[0], second)
     everywhere = (*first, *second)
-    yield _placed(problem, "apart, generate on all", everywhere, blocks)
-    yield _placed(problem, f"apart, generate with {trainers[0].models[0]}", first, blocks)
-    yield _placed(problem, f"apart, generate with {trainers[1].models[0]}", second, blocks)
+    yield _placed(problem, f"apart, generate on all{words}", everywhere, blocks)
+    yield _placed(problem, f"apart, generate with {trainers[0].models[0]}{words}", first, blocks)
+    yield _placed(problem, f"apart, generate with {trainers[1].models[0]}{words}", second, blocks)
 
 
-def _cuts(count: int) -> tuple[int, ...]:
-    """How many of the devices generate: all cuts of a few devices, quarters of many."""
-    if count <= 4:
-        return tuple(range(1, count))
-    return tuple(sorted({max(1, count * quarter // 4) for quarter in (1, 2, 3)}))
+def _cuts(count: int, width: int = 1) -> tuple[int, ...]:
+    """How many of the devices generate: all cuts of a few devices (nodes), quarters of many; whole nodes."""
+    nodes = count // width
+    if nodes <= 1 and width > 1:  # a part of one node
+        return _cuts(count)
+    if nodes <= 4:
+        return tuple(width * cut for cut in range(1, nodes))
+    return tuple(sorted({width * max(1, nodes * quarter // 4) for quarter in (1, 2, 3)}))
+
+
+def _width(problem: Problem, block: Block) -> int:
+    """Devices that a cut keeps together: a node's on described hardware."""
+    return 1 if problem.is_local else problem.cluster.nodes[problem.cluster.node_of(block[0])].devices
+
+
+def _cut_by_size(problem: Problem, block: Block, trainers: list[Stage]) -> int:
+    if problem.is_local:
+        return len(block) // 2
+    sizes = [sum(problem.facts.architectures[m].parameters() for m in s.models) for s in trainers]
+    width = _width(problem, block) if len(block) > _width(problem, block) else 1
+    nodes, w = len(block) // width, problem.workload
+    samples = w.samples // w.minibatches
+    legal = [n for n in range(1, nodes) if samples % n == 0 and samples % (nodes - n) == 0] or [
+        max(1, nodes // 2)
+    ]
+    return width * min(legal, key=lambda n: abs(n - nodes * sizes[0] / sum(sizes)))
 
 
 def _placed(

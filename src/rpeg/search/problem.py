@@ -63,3 +63,8 @@ class Problem:
     microbatch: int = 64
     permissions: Permissions = Permissions()
     assumptions: tuple[str, ...] = ()
+
+    @property
+    def is_local(self) -> bool:
+        """Whether its devices are processes of this machine; else they are described."""
+        return all(kind.name == "cpu" for kind in self.cluster.kinds)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from rpeg.cluster import local
-from rpeg.errors import InfeasibleError, PlanError
-from rpeg.plan import Devices, Plan, device_lane, lower
+from rpeg.errors import InfeasibleError, InputError, PlanError
+from rpeg.plan import Devices, Plan, lower
 from rpeg.search.constructions import Construction, build, constructions, unordered
-from rpeg.search.placements import MOST_SLOTS
+from rpeg.search.placements import Sizes, sizes_of
 from rpeg.search.problem import Problem
 from rpeg.sim import DeviceMemory, Draws, Estimate, Memo, device_memory, estimate, stages_in
 from rpeg.transforms import Changes
@@ -111,45 +110,38 @@ def _evaluate(problem: Problem, construction: Construction, known: _Known, steps
     sizes = _fitting_sizes(problem, construction)
     if isinstance(sizes, Misfit):
         return sizes
-    microbatch, slots = sizes
     try:
-        plan = build(problem, construction, known.memo, known.draws, microbatch=microbatch, slots=slots)
+        plan = build(problem, construction, known.memo, known.draws, sizes)
     except PlanError as error:
         return Misfit(construction.name, " ".join(str(error).split("\n")[-1].split()))
     found = estimate(plan, problem.facts, steps=steps, memo=known.memo, draws=known.draws)
     return Candidate(construction, plan, found)
 
 
-def _fitting_sizes(problem: Problem, construction: Construction) -> tuple[int, int] | Misfit:
-    """The largest (micro-batch, slots) whose every phase fits on every device."""
-    for microbatch, slots in _sizes(problem):
-        plan = unordered(problem, construction, microbatch=microbatch, slots=slots)
+def _fitting_sizes(problem: Problem, construction: Construction) -> Sizes | Misfit:
+    """The largest sizes whose every phase fits on every device."""
+    for sizes in sizes_of(problem):
+        try:
+            plan = unordered(problem, construction, sizes)
+        except InputError as error:
+            return Misfit(construction.name, str(error))
         lowered = lower(plan.graph, plan.assignments, plan.workload)
         memory = device_memory(plan, lowered, problem.facts)
         if not any(m.short_bytes for m in memory):
-            return microbatch, slots
-    return _misfit(construction.name, plan, max(memory, key=lambda m: m.short_bytes))
+            return sizes
+    least = "micro-batches of 1" if problem.is_local else "everything offloaded that can be"
+    return _misfit(construction.name, plan, max(memory, key=lambda m: m.short_bytes), least)
 
 
-def _sizes(problem: Problem) -> Iterator[tuple[int, int]]:
-    """(micro-batch, slots), halved together down to 1."""
-    microbatch, slots = problem.microbatch, min(MOST_SLOTS, problem.workload.samples)
-    while True:
-        yield microbatch, slots
-        if microbatch == slots == 1:
-            return
-        microbatch, slots = max(1, microbatch // 2), max(1, slots // 2)
-
-
-def _misfit(name: str, plan: Plan, tightest: DeviceMemory) -> Misfit:
+def _misfit(name: str, plan: Plan, tightest: DeviceMemory, least: str) -> Misfit:
     phase = tightest.peak.phase
-    stages = stages_in(plan, device_lane(tightest.device), phase)
+    stages = stages_in(plan, tightest, phase)
     gib = tightest.short_bytes / GIB
     return Misfit(
         name,
-        f"device {tightest.device} lacks {gib:.2f} GiB in phase {phase} of {', '.join(stages)} "
+        f"{tightest.name} lacks {gib:.2f} GiB in phase {phase} of {', '.join(stages)} "
         f"({tightest.peak.bytes / GIB:.2f} needed, {tightest.capacity_bytes / GIB:.2f} there), even with "
-        f"micro-batches of 1",
+        f"{least}",
         tightest.short_bytes,
     )
 
@@ -172,6 +164,8 @@ def _way_out(problem: Problem) -> str:
         count = times * len(problem.cluster)
         if _fits_somewhere(_grown(problem, count, 1.0)):
             return f"It would fit on {count} such devices."
+    if not problem.is_local:
+        return "Not even on 8 times as many nodes: take smaller models or lengths."
     for factor in (1.5, 2.0, 4.0, 8.0, 16.0):
         if _fits_somewhere(_grown(problem, len(problem.cluster), factor)):
             gib = factor * problem.cluster.device(0).kind.usable_memory_bytes / GIB
@@ -180,7 +174,10 @@ def _way_out(problem: Problem) -> str:
 
 
 def _grown(problem: Problem, devices: int, memory: float) -> Problem:
-    """The same problem on so many devices of `memory` times the size."""
+    """The same problem on so many devices of `memory` times the size; described hardware only has more nodes."""
+    if not problem.is_local:
+        times = devices // len(problem.cluster)
+        return replace(problem, cluster=replace(problem.cluster, racks=problem.cluster.racks * times))
     each = int(problem.cluster.device(0).kind.usable_memory_bytes * memory)
     return replace(problem, cluster=local(devices, each * devices))
 
@@ -195,7 +192,7 @@ def _can_run(problem: Problem, construction: Construction) -> bool:
     if isinstance(sizes, Misfit):
         return False
     try:
-        build(problem, construction, microbatch=sizes[0], slots=sizes[1])
+        build(problem, construction, sizes=sizes)
     except PlanError:
         return False
     return True

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
+
+from rpeg.cost import Cost
 from rpeg.plan import Item
 
+Ints = npt.NDArray[np.int64]
 
-@dataclass(frozen=True, slots=True)
+Answer = tuple[Cost, tuple[float, ...]]
+"""Of an item: its cost, and of a generator the offset in seconds of each sample of its batch."""
+
+
+@dataclass(frozen=True)
 class Batch:
     """Samples by id, with the tokens of their prompt and response. All three of one length, in the same order."""
 
@@ -21,6 +32,17 @@ class Batch:
     def tokens(self) -> int:
         """Tokens of prompts and responses together."""
         return sum(self.prompt_lengths) + sum(self.response_lengths)
+
+    @cached_property
+    def lengths(self) -> tuple[Ints, Ints]:
+        """Tokens of the prompts and of the responses, each (samples,)."""
+        return np.array(self.prompt_lengths, dtype=np.int64), np.array(self.response_lengths, dtype=np.int64)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Names the lengths in their order, so that equal questions are known without comparing them all."""
+        prompts, responses = self.lengths
+        return blake2b(prompts.tobytes() + responses.tobytes(), digest_size=16).digest()
 
     def take(self, positions: Sequence[int]) -> Batch:
         """The samples at these positions, in this order."""

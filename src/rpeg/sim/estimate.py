@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rpeg import cost
 from rpeg.cost import Cost
+from rpeg.ir import Stage
 from rpeg.plan import ItemKind, Plan, Slot, lower
+from rpeg.sim.bounds import Bound, Bounds, dependencies, least_work
+from rpeg.sim.drawn import steady_steps_of
 from rpeg.sim.facts import Facts
+from rpeg.sim.howard import CycleRatio
 from rpeg.sim.lengths import Draws
 from rpeg.sim.memory import DeviceMemory, device_memory
 from rpeg.sim.onestep import one_step
 from rpeg.sim.simulate import simulate
 from rpeg.sim.stagecosts import Memo, StageCosts
 from rpeg.sim.step import (
-    Bound,
     StepTime,
     drain_steps,
     lane_bound,
@@ -24,6 +27,7 @@ from rpeg.sim.step import (
     steady_steps,
     step_time,
 )
+from rpeg.sim.useful import peak_flops, useful_flops
 from rpeg.trace import fill_steps
 
 STEPS = 10  # between fill and drain
@@ -33,22 +37,36 @@ STEPS = 10  # between fill and drain
 class Estimate:
     """step: of the steady state, its spread over draws of lengths. tokens_per_second: of responses.
 
-    bound: what no other order on the same lanes can beat. stages: seconds a step on the lane that each keeps busiest.
-    occupancy: by lane. measured_share: of the seconds that rest on measurement.
+    bounds: what a step takes at least. critical: the cycle of items that limits it, at mean times.
+    stages: seconds a step on the lane that each keeps busiest.
+    occupancy: by lane, the share of the step in which it is busy. mfu: useful FLOP over what all devices could do in
+    the step; a busy lane may still use its device badly.
+    measured_share: of the seconds that rest on measurement.
     """
 
     step: StepTime
     tokens_per_second: float
     memory: tuple[DeviceMemory, ...]
-    bound: Bound
+    bounds: Bounds
+    critical: CycleRatio
     stages: Mapping[str, float]
     occupancy: Mapping[str, float]
+    mfu: float
     measured_share: float
 
     @property
+    def bound(self) -> Bound:
+        """The tightest."""
+        return self.bounds.tightest
+
+    @property
     def gap(self) -> float:
-        """How much longer than the bound the step is, as a share of the bound."""
-        return max(0.0, self.step.mean_seconds / self.bound.seconds - 1) if self.bound.seconds else 0.0
+        """How much longer than the tightest bound the step is, as a share of the bound."""
+        return self.gap_to(self.bound)
+
+    def gap_to(self, bound: Bound) -> float:
+        """How much longer than a bound the step is, as a share of the bound."""
+        return max(0.0, self.step.mean_seconds / bound.seconds - 1) if bound.seconds else 0.0
 
     @property
     def tightest(self) -> DeviceMemory:
@@ -69,27 +87,41 @@ def estimate(
     seed: int = 0,
     memo: Memo | None = None,
     draws: Draws | None = None,
+    device_seconds: Callable[[Stage], float] | None = None,
 ) -> Estimate:
     """Simulates a plan that passes `check` over `steps` steps between its fill and its drain.
 
     memo, draws: what estimates of other plans for the same workload and seed have left behind.
+    device_seconds: of a stage at its best, for the bound by work (`least_work`); None leaves that bound out.
     """
     costs, draws = StageCosts(plan, facts, memo), draws or Draws(plan.workload, seed)
-    trace = simulate(plan, costs, fill_steps(plan) + steps + drain_steps(plan), seed, draws=draws)
-    time = step_time(trace)
-    tokens = sum(sum(draws.whole(step).response_lengths) for step in steady_steps(trace)) / steps
+    trace = simulate(
+        plan, costs, fill_steps(plan) + steps + drain_steps(plan), seed, draws=draws, samples=False
+    )
+    time, steady = step_time(trace), steady_steps(trace)
+    tokens = sum(sum(draws.whole(step).response_lengths) for step in steady) / steps
+    flops = sum(useful_flops(plan, facts, draws.whole(step)) for step in steady) / steps
     trees = stage_trees(plan, costs, draws)
     seconds = sum(tree.seconds for tree in trees.values())
     measured = sum(tree.measured_seconds for tree in trees.values())
+    lowered = lower(plan.graph, plan.assignments, plan.workload)
+    cycles = steady_steps_of(plan, costs, draws, steady, lowered)
+    work = None if device_seconds is None else least_work(plan.graph, plan.cluster, device_seconds)
     return Estimate(
         time,
-        tokens / time.mean_seconds if time.mean_seconds else 0.0,
-        device_memory(plan, lower(plan.graph, plan.assignments, plan.workload), facts),
-        lane_bound(trace),
+        _per(tokens, time.mean_seconds),
+        device_memory(plan, lowered, facts),
+        Bounds(lane_bound(trace), dependencies(lowered, cycles.mean), work),
+        cycles.critical,
         stage_seconds(trace),
         occupancy(trace),
-        measured / seconds if seconds else 0.0,
+        _per(flops, time.mean_seconds * peak_flops(plan, facts.dtype)),
+        _per(measured, seconds),
     )
+
+
+def _per(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
 
 
 def stage_trees(plan: Plan, costs: StageCosts, draws: Draws) -> dict[str, Cost]:
@@ -98,7 +130,7 @@ def stage_trees(plan: Plan, costs: StageCosts, draws: Draws) -> dict[str, Cost]:
     found = one_step(plan, lowered, costs, draws, 0)
     slots: dict[str, list[Slot]] = {}
     for slot in lowered.tasks:
-        prefix = "transfer " if slot.kind is ItemKind.TRANSFER else ""
+        prefix = "" if slot.kind is ItemKind.RUN else f"{slot.kind} "
         slots.setdefault(prefix + slot.name, []).append(slot)
     return {
         name: _together(name, [(slot, costs.tree(slot.at(0), found.batches[slot])) for slot in own])

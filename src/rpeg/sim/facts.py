@@ -14,10 +14,13 @@ class Facts:
     """architectures: of each model of the graph, by its name. dtype: of parameters and activations.
 
     evaluation_prompts: held-out prompts that an evaluation answers, one response each.
-    calibration: measured tables; None leans on rooflines, and every estimate says so.
+    calibration: measured tables of this machine; None leans on rooflines, and every estimate says so.
+    engine, trainer: software stacks that generate, and that train and score, on described hardware.
     """
 
     architectures: Mapping[str, Architecture]
     dtype: str = "float32"
     evaluation_prompts: int = 0
     calibration: Calibration | None = field(default=None)
+    engine: str = "vllm"
+    trainer: str = "flash"

@@ -1,14 +1,14 @@
-"""What each lane's process holds, by phase: the tenants and uses that a plan gives it."""
+"""What each device and host of a plan holds, by phase."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rpeg import cost
-from rpeg.cost import Memory, Tenant, Use
-from rpeg.ir import Kind, Stage
-from rpeg.plan import Assignment, Devices, Item, ItemKind, Lowered, Plan, device_lane
+from rpeg.cost import Memory
+from rpeg.ir import Kind
+from rpeg.plan import Item, ItemKind, Lowered, Plan
+from rpeg.sim import hardware, passes_memory
 from rpeg.sim.facts import Facts
 
 # The phases in which a stage's items lie.
@@ -17,15 +17,31 @@ PHASES: Mapping[Kind, tuple[str, ...]] = {
     Kind.INFERENCE: ("score",),
     Kind.TRAIN: ("update", "optimizer"),
 }
+_MOVING: Mapping[ItemKind, tuple[str, ...]] = {
+    ItemKind.TRANSFER: ("transfer",),
+    ItemKind.RELOAD: ("reload",),
+    ItemKind.OFFLOAD: ("reload",),
+}
 
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """One device: what it has, and what its process holds in each phase."""
+    """One device: what it has, and what its process holds in each phase.
+
+    alike: devices that hold the same, this one (the first of them) included. host: it is a node's host, and `device`
+    its number.
+    """
 
     device: int
     capacity_bytes: int
     phases: tuple[Memory, ...]
+    alike: int = 1
+    host: bool = False
+
+    @property
+    def name(self) -> str:
+        """``device 3``, ``host of node 0``."""
+        return f"host of node {self.device}" if self.host else f"device {self.device}"
 
     @property
     def peak(self) -> Memory:
@@ -38,42 +54,53 @@ class DeviceMemory:
         return max(0.0, self.peak.bytes - self.capacity_bytes)
 
 
+def is_local(plan: Plan) -> bool:
+    """Whether a plan's devices are processes of this machine, whose passes are measured as a whole."""
+    return all(kind.name == "cpu" for kind in plan.cluster.kinds)
+
+
 def device_memory(plan: Plan, lowered: Lowered, facts: Facts) -> tuple[DeviceMemory, ...]:
-    """Of every device that the plan uses, in order of their numbers."""
-    by_lane = lane_memory(plan, lowered, facts)
-    used = sorted({i for a in plan.assignments if isinstance(a.block, Devices) for i in a.block.ids})
-    return tuple(
-        DeviceMemory(i, plan.cluster.device(i).kind.usable_memory_bytes, by_lane[device_lane(i)])
-        for i in used
-    )
+    """Of every device that the plan uses, in order of their numbers; of described hardware one for all that are alike.
+
+    Then of hosts, where the hardware is described.
+    """
+    by_lane, devices = lane_memory(plan, lowered, facts), lowered.held.devices
+    if is_local(plan):
+        lanes = sorted(by_lane, key=lambda lane: devices[lane])
+        return tuple(_device(plan, devices[lane][0], by_lane[lane]) for lane in lanes)
+    groups: dict[tuple[str, tuple[Memory, ...]], list[int]] = {}
+    for lane, phases in by_lane.items():
+        kind = plan.cluster.device(devices[lane][0]).kind.name
+        groups.setdefault((kind, phases), []).extend(devices[lane])
+    alike = sorted(groups.items(), key=lambda group: min(group[1]))
+    own = tuple(_device(plan, min(ids), phases, len(ids)) for (_, phases), ids in alike)
+    return (*own, *_hosts(plan, lowered, facts))
 
 
 def lane_memory(plan: Plan, lowered: Lowered, facts: Facts) -> dict[str, tuple[Memory, ...]]:
-    """The phases of the process of each device lane."""
-    lanes = {device_lane(i) for a in plan.assignments if isinstance(a.block, Devices) for i in a.block.ids}
-    return {
-        lane: cost.phases(tuple(_uses(plan, lowered, facts, lane)), facts.calibration)
-        for lane in sorted(lanes)
-    }
+    """The phases of each device lane."""
+    if is_local(plan):
+        return passes_memory.lane_memory(plan, lowered, facts)
+    return hardware.lane_memory(plan, lowered, facts)
 
 
 def of_item(plan: Plan, item: Item, phases: Sequence[Memory]) -> float:
     """Bytes that a process holds while an item runs; 0 where it has no phase for it (host work)."""
-    names = (
-        ("transfer",) if item.kind is ItemKind.TRANSFER else PHASES.get(plan.graph.stage(item.name).kind, ())
-    )
+    names = _MOVING.get(item.kind) or PHASES.get(plan.graph.stage(item.name).kind, ())
     if not phases or not names:
         return 0.0
     held = [memory.bytes for memory in phases if memory.phase in names]
     return max(held, default=phases[0].bytes)
 
 
-def stages_in(plan: Plan, lane: str, phase: str) -> tuple[str, ...]:
-    """The stages that bring a phase about on a lane."""
+def stages_in(plan: Plan, memory: DeviceMemory, phase: str) -> tuple[str, ...]:
+    """The stages that bring a phase about on a device, or on the devices of a host."""
+    ids = set(plan.cluster.devices_of(memory.device)) if memory.host else {memory.device}
     return tuple(
         stage.name
         for stage in plan.graph.stages
-        if lane in plan.assignment(stage.name).all_lanes()
+        if stage.models
+        and not ids.isdisjoint(getattr(plan.assignment(stage.name).block, "ids", ()))
         and (phase not in _OF_A_KIND or phase in PHASES.get(stage.kind, ()))
     )
 
@@ -81,51 +108,16 @@ def stages_in(plan: Plan, lane: str, phase: str) -> tuple[str, ...]:
 _OF_A_KIND = frozenset(phase for names in PHASES.values() for phase in names)
 
 
-def _uses(plan: Plan, lowered: Lowered, facts: Facts, lane: str) -> Iterator[Use]:
-    publishing = {copy.model for copy in lowered.copies}
-    for stage in plan.graph.stages:
-        assignment = plan.assignment(stage.name)
-        if not stage.models or lane not in assignment.all_lanes():
-            continue
-        for model in stage.models:
-            tenant = _tenant(plan, lowered, facts, stage, model)
-            receives = lowered.copy_for(stage.name, model) is not None
-            publishes = stage.kind is Kind.TRAIN and model in publishing
-            yield _use(plan, stage, assignment, tenant, publishes, receives)
+def _device(plan: Plan, device: int, phases: tuple[Memory, ...], alike: int = 1) -> DeviceMemory:
+    return DeviceMemory(device, plan.cluster.device(device).kind.usable_memory_bytes, phases, alike)
 
 
-def _use(
-    plan: Plan, stage: Stage, assignment: Assignment, tenant: Tenant, publishes: bool, receives: bool
-) -> Use:
-    w = plan.workload
-    if stage.kind is Kind.GENERATE:
-        return Use(tenant, slots=assignment.microbatch, context=w.longest, receives=receives)
-    return Use(
-        tenant,
-        microbatch=assignment.microbatch,
-        longest=w.longest,
-        response_tokens=assignment.microbatch * w.response_lengths.maximum,
-        publishes=publishes,
-        receives=receives,
-    )
-
-
-def _tenant(plan: Plan, lowered: Lowered, facts: Facts, stage: Stage, model: str) -> Tenant:
-    """The weights that a stage finds: the trainer's, a copy's or a frozen model's; equal where they are the same."""
-    graph = plan.graph
-    copy = lowered.copy_for(stage.name, model)
-    trainer = graph.trainer(model)
-    trained = trainer is not None and copy is None
-    holder = plan.assignment(trainer.name) if trainer is not None and trained else plan.assignment(stage.name)
-    name = model if copy is None else f"{model} copy for {copy.stages[0]}"
-    p = holder.parallelism
-    return Tenant(
-        name,
-        facts.architectures[model],
-        facts.dtype,
-        graph.model(model).heads,
-        trainable=trained,
-        shards=p.dp,
-        zero=p.zero if trained or p.zero == 3 else 0,
-        recompute=holder.recompute != "none",
-    )
+def _hosts(plan: Plan, lowered: Lowered, facts: Facts) -> list[DeviceMemory]:
+    groups: dict[tuple[int, tuple[Memory, ...]], list[int]] = {}
+    for node, phases in hardware.host_memory(plan, lowered, facts).items():
+        groups.setdefault((plan.cluster.nodes[node].host_memory_bytes, phases), []).append(node)
+    return [
+        DeviceMemory(min(nodes), capacity, phases, len(nodes), host=True)
+        for (capacity, phases), nodes in groups.items()
+        if capacity
+    ]

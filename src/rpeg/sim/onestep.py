@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rpeg.ir import Kind
-from rpeg.plan import ItemKind, Lowered, Plan, Slot, Task, ids_of_members, prompts_of_replica
+from rpeg.plan import Arc, ItemKind, Lowered, Plan, Slot, Task, ids_of_members, prompts_of_replica
 from rpeg.schedule import share
 from rpeg.sim.costs import Batch, Completions, Costs
 from rpeg.sim.lengths import Draws
@@ -15,17 +15,32 @@ from rpeg.sim.stream import departures
 
 @dataclass
 class OneStep:
-    """Of every slot its batch; of generators their completions and when each base part leaves, from their start."""
+    """Of every slot its batch; of generators their completions and when each base part leaves, from their start.
+
+    parts: the samples of each base part. members: of slots whose samples are fixed, before replicas share them.
+    """
 
     batches: dict[Slot, Batch] = field(default_factory=dict)
     completions: dict[Slot, Completions] = field(default_factory=dict)
     offset_seconds: dict[tuple[Slot, int], float] = field(default_factory=dict)
+    parts: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    members: dict[Slot, frozenset[int]] = field(default_factory=dict)
+
+    def binds(self, arc: Arc) -> bool:
+        """Whether `dst` waits for `src` in this step: an item of fixed members only for what holds one of them."""
+        if not arc.if_members:
+            return True
+        held = (
+            self.members.get(arc.src) or self.batches[arc.src].ids
+            if arc.part is None
+            else self.parts[arc.part]
+        )
+        return not self.members[arc.dst].isdisjoint(held)
 
 
 def one_step(plan: Plan, lowered: Lowered, costs: Costs, draws: Draws, step: int) -> OneStep:
     """The batches of a step's items. The order of lanes plays no part; the plan need not have one."""
     found = OneStep()
-    members: dict[int, tuple[int, ...]] = {}
     for slot, task in lowered.tasks.items():
         if not _generates(plan, slot):
             continue
@@ -36,13 +51,14 @@ def one_step(plan: Plan, lowered: Lowered, costs: Costs, draws: Draws, step: int
         left = departures(plan, slot.name, bases, batch, done)
         for part, (offset, positions) in zip(task.covers, left, strict=True):
             found.offset_seconds[slot, part] = offset
-            members[part] = batch.take(positions).ids
+            found.parts[part] = batch.take(positions).ids
     for slot, task in lowered.tasks.items():
         if slot not in found.batches:
             if task.members is not None:
-                ids: Sequence[int] = ids_of_members(task.members, plan.workload, draws.seed, step)
+                ids = ids_of_members(task.members, plan.workload, draws.seed, step)
+                found.members[slot] = frozenset(ids)
             else:
-                ids = [i for part in task.covers for i in members[part]]
+                ids = tuple(dict.fromkeys(i for part in task.covers for i in found.parts[part]))
             found.batches[slot] = _share(draws.batch(ids), task)
     return found
 

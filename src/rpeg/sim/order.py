@@ -8,8 +8,9 @@ from dataclasses import replace
 from rpeg.plan import ItemKind, Lowered, Plan, Slot, lower
 from rpeg.schedule import list_order
 from rpeg.sim.costs import Costs
+from rpeg.sim.drawn import drawn_times, mean_times
+from rpeg.sim.events import Times
 from rpeg.sim.lengths import Draws
-from rpeg.sim.onestep import OneStep, one_step
 
 DRAWS = 2  # steps that expected seconds are a mean of
 
@@ -25,32 +26,23 @@ def ordered(plan: Plan, shifts: Mapping[str, int], costs: Costs, draws: Draws | 
 
 
 def slot_shifts(lowered: Lowered, shifts: Mapping[str, int]) -> dict[Slot, int]:
-    """The shift of every slot, from those of stages."""
-    copies = {copy.name: min(shifts.get(stage, 0) for stage in copy.stages) for copy in lowered.copies}
+    """The shift of every slot, from those of stages: of what comes before them the least, of what goes the greatest."""
+    moved = {
+        (kind, what.name): choose(shifts.get(stage, 0) for stage in what.stages)
+        for kind, choose, all_of in (
+            (ItemKind.TRANSFER, min, lowered.copies),
+            (ItemKind.RELOAD, min, lowered.rests),
+            (ItemKind.OFFLOAD, max, lowered.rests),
+        )
+        for what in all_of
+    }
     return {
-        slot: copies[slot.name] if slot.kind is ItemKind.TRANSFER else shifts.get(slot.name, 0)
+        slot: shifts.get(slot.name, 0) if slot.kind is ItemKind.RUN else moved[slot.kind, slot.name]
         for slot in lowered.tasks
     }
 
 
-def expected(
-    plan: Plan, lowered: Lowered, costs: Costs, draws: Draws
-) -> tuple[dict[Slot, float], dict[tuple[Slot, int], float]]:
+def expected(plan: Plan, lowered: Lowered, costs: Costs, draws: Draws) -> Times:
     """(seconds of each slot, offset of each generator's base parts), as means over a few drawn steps."""
-    steps = [one_step(plan, lowered, costs, draws, step) for step in range(DRAWS)]
-    overhead = costs.dispatch_seconds
-    durations = {
-        slot: overhead + sum(_seconds(slot, found, costs, step) for step, found in enumerate(steps)) / DRAWS
-        for slot in lowered.tasks
-    }
-    offsets = {
-        key: overhead + sum(found.offset_seconds[key] for found in steps) / DRAWS
-        for key in steps[0].offset_seconds
-    }
-    return durations, offsets
-
-
-def _seconds(slot: Slot, found: OneStep, costs: Costs, step: int) -> float:
-    if slot in found.completions:
-        return found.completions[slot].seconds
-    return costs.duration_seconds(slot.at(step), found.batches[slot])
+    steps = [drawn_times(plan, lowered, costs, draws, step).times for step in range(DRAWS)]
+    return mean_times(steps)

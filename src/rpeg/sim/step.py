@@ -10,6 +10,7 @@ import numpy as np
 
 from rpeg.errors import InputError
 from rpeg.plan import Plan
+from rpeg.sim.bounds import Bound, busiest_lane
 from rpeg.trace import Trace, fill_steps, step_ends
 
 
@@ -21,14 +22,6 @@ class StepTime:
     p50_seconds: float
     p95_seconds: float
     steps: int
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """No order of the same items on the same lanes has a shorter step: the busiest lane and its busy seconds a step."""
-
-    lane: str
-    seconds: float
 
 
 def drain_steps(plan: Plan) -> int:
@@ -85,9 +78,7 @@ def occupancy(trace: Trace) -> Mapping[str, float]:
 
 def lane_bound(trace: Trace) -> Bound:
     """The busy time of the busiest lane."""
-    busy = busy_seconds(trace)
-    lane = max(sorted(busy), key=lambda name: busy[name])
-    return Bound(lane, busy[lane])
+    return busiest_lane(busy_seconds(trace))
 
 
 def stage_seconds(trace: Trace) -> Mapping[str, float]:

@@ -80,6 +80,8 @@ def _takers(graph: Graph, unit: Unit) -> frozenset[str]:
             or stage.parts > 1
         ):
             continue
+        if len(graph.generators_of(stage.name)) > 1:
+            continue
         sources = [graph.stage(edge.src) for edge in edges]
         if all(source.kind is Kind.GENERATE or source.name in takers for source in sources):
             takers.add(stage.name)

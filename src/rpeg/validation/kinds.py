@@ -38,7 +38,9 @@ def described(record: Record) -> str:
 
 def did_not_run(record: Record) -> bool:
     """The record says that its setting failed, for lack of memory or perhaps another reason."""
-    return record.get("status") in ("oom", "crashed_or_oom")
+    return (
+        record.get("status") in ("oom", "crashed_or_oom") or _object(record, "measured").get("failed") is True
+    )
 
 
 def is_confirmed(record: Record) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from textwrap import shorten
 
 from rich.box import SIMPLE_HEAD
 from rich.console import RenderableType
@@ -19,6 +20,7 @@ from rpeg.validation.statistics import Fits
 from rpeg.validation.summary import Group, Summary
 
 _FIGURES = ("predicted", "MAPE", "median", "p90", "bias", "rank", "order")
+_REASON_WIDTH = 160
 LEGEND = (
     "MAPE, median, p90: magnitude of (predicted − measured) / measured. bias: its mean with the sign. rank: Spearman's",
     "correlation. order: pairs more than 10 % apart that are predicted in the right order. Suspect records are left out.",
@@ -144,7 +146,7 @@ def _unpredicted(summary: Summary, most: int = 20) -> Iterator[Text]:
         yield Text(f"Not predicted: {sum(r.count for r in reasons)} records", style="bold")
     for r in reasons[:most]:
         ids = ", ".join(r.ids) + (" …" if r.count > len(r.ids) else "")
-        yield Text(f"  {r.count:>5}  {r.kind}: {r.reason}  [{ids}]")
+        yield Text(f"  {r.count:>5}  {r.kind}: {shorten(r.reason, _REASON_WIDTH, placeholder=' …')}  [{ids}]")
     if len(reasons) > most:
         rest = reasons[most:]
         yield Text(f"  {sum(r.count for r in rest):>5}  for {len(rest)} further reasons (all with --json)")

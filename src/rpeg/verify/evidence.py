@@ -33,8 +33,8 @@ class Evidence:
 
     @cached_property
     def commands(self) -> Mapping[Item, Entry]:
-        """The launch or sync of each item."""
-        return _first(e for e in self.trace.entries if e.what in (What.LAUNCH, What.SYNC))
+        """The command that begins each item."""
+        return _first(e for e in self.trace.entries if e.what.begins)
 
     @cached_property
     def finished(self) -> Mapping[Item, Entry]:
@@ -113,21 +113,25 @@ class Evidence:
         if command is None or task is None:
             return True
         found = self._parts_of_samples.get(item.step, {})
-        if any(i not in found for i in command.ids):
+        own_task = self.task(item)
+        parts = self.lowered.parts
+        generators = {parts[number].stage for number in own_task.covers} if own_task is not None else set()
+        if any({parts[n].stage for n in found.get(i, ())} < generators for i in command.ids):
             return True
         if arc.part is None and task.members is not None:
             own = self.commands.get(source)
             return own is None or not set(own.ids).isdisjoint(command.ids)
         covered = set(task.covers) if arc.part is None else {arc.part}
-        return any(found[i] in covered for i in command.ids)
+        return any(not covered.isdisjoint(found[i]) for i in command.ids)
 
     @cached_property
-    def _parts_of_samples(self) -> Mapping[int, Mapping[int, int]]:
-        """Step → sample → the base part that it left in."""
-        found: dict[int, dict[int, int]] = {}
+    def _parts_of_samples(self) -> Mapping[int, Mapping[int, tuple[int, ...]]]:
+        """Step → sample → the base parts that it left in, one of each generator."""
+        found: dict[int, dict[int, tuple[int, ...]]] = {}
         for (item, part), entry in self.produced.items():
-            if part is not None:
-                found.setdefault(item.step, {}).update(dict.fromkeys(entry.ids, part))
+            known = found.setdefault(item.step, {})
+            if part is not None and part < len(self.lowered.parts):
+                known.update((i, (*known.get(i, ()), part)) for i in entry.ids)
         return found
 
     def arrival(self, arc: Arc, source: Item) -> Entry | None:

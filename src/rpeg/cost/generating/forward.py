@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -15,7 +15,7 @@ from rpeg.cost.execution import Execution
 from rpeg.cost.generating.layers import ACTIVATION_BYTES, Part, Rank
 from rpeg.cost.generating.layout import Layout, layout_of
 from rpeg.cost.generating.load import Load
-from rpeg.cost.kernels import Amount, Timed, kernels_of
+from rpeg.cost.kernels import Amount, Kernels, Timed, kernels_of
 from rpeg.cost.kernels.work import stored
 from rpeg.cost.machine import Machine
 from rpeg.cost.network import Collective, collective_seconds
@@ -88,13 +88,17 @@ class Forward:
     def leaves(self, load: Load) -> list[Leaf]:
         """The parts of such a pass; their seconds add up.
 
-        Where pipeline stages work on different micro-batches at once, all of them have given every sequence a token
-        after as long as one micro-batch takes through all stages.
+        Pipeline stages work on micro-batches. Interleaved, all stages are busy, and every sequence has its token after
+        as long as one micro-batch takes through all stages; serial, one micro-batch follows the other, and each reads
+        the weights again.
         """
-        slots = 1 if self.serving.pipeline == "serial" else self.layout.pp
-        own = _split(load, self.layout.attention_dp, slots)
-        summed = self._device(own, load.tokens / slots)
+        serial = self.serving.pipeline == "serial" and self.layout.pp > 1
+        parts = np.clip(load.outputs, 1.0, self.layout.pp) if serial else self.layout.pp
+        own = _split(load, self.layout.attention_dp, parts)
+        summed = self._device(own, load.tokens / parts)
         leaves = [self._leaf(name, timed, bound) for name, (timed, bound) in summed.items()]
+        if serial:
+            leaves = [replace(leaf, seconds=leaf.seconds * parts) for leaf in leaves]
         device: Amount = 0.0
         for leaf in leaves:
             device = device + leaf.seconds
@@ -144,7 +148,11 @@ class Forward:
         """What the device waits for the host: all that it does for a step, or what of it the device's work leaves."""
         traits, layers = self.serving, self.architecture.layers
         work = traits.step_seconds + traits.row_seconds * load.outputs
-        launches = 0.0 if self.graphs else layers * traits.launch_seconds
+        # Passes over prompts are not captured; an engine that works ahead has launched them when their time comes.
+        eager = np.where(
+            np.asarray(load.prompt_tokens) > 0, not self.overlapped or not self.graphs, not self.graphs
+        )
+        launches = np.where(eager, layers * traits.launch_seconds, 0.0)
         if self.overlapped:
             gap = traits.gap_seconds + traits.gap_row_seconds * load.outputs
             seconds = np.maximum(gap, work + launches - device)
@@ -176,6 +184,7 @@ def forward_of(
         kernels_of(machine),
         execution.imbalance,
         machine.stack.serving.static_scales,
+        _tuned(machine),
     )
     kind, compute = machine.kind, stored(execution.precision.compute)
     peaks = dict(kind.peak_flops)
@@ -183,6 +192,15 @@ def forward_of(
     links = _links(architecture, layout, machine, execution.imbalance)
     graphs = execution.graphs and machine.stack.serving.graphs
     return Forward(architecture, layout, rank, machine, graphs, overlapped, links, balance)
+
+
+def _tuned(machine: Machine) -> Kernels | None:
+    """Kernels whose experts the engine's tuner chooses from too."""
+    library = machine.stack.serving.experts_too
+    if not library or library == machine.stack.kernels.experts_library:
+        return None
+    other = replace(machine.stack.kernels, experts_library=library)
+    return kernels_of(replace(machine, stack=replace(machine.stack, kernels=other)))
 
 
 def _links(
@@ -221,10 +239,10 @@ def _message(kind: Collective, size_bytes: float, ranks: int, machine: Machine) 
     return collective_seconds(kind, size_bytes, ranks, machine)
 
 
-def _split(load: Load, groups: int, microbatches: int) -> Load:
+def _split(load: Load, groups: int, microbatches: Amount) -> Load:
     """The share of one attention group in one micro-batch; at least one row where there are any."""
     parts = groups * microbatches
-    if parts == 1:
+    if np.ndim(parts) == 0 and parts == 1:
         return load
     rows = np.where(np.asarray(load.rows) > 0, np.maximum(np.asarray(load.rows) / parts, 1.0), 0.0)
     outputs = np.where(np.asarray(load.outputs) > 0, np.maximum(np.asarray(load.outputs) / parts, 1.0), 0.0)

@@ -47,10 +47,14 @@ def between(
 
     a_step: prompts that come in a step on average. Returns leaves of the time that one addition takes, and how many
     additions each prompt makes: prompts that come to several attention groups in one step are processed together,
-    by each group its own, and the step takes as long as the busiest group. rows, a_step: numbers or arrays alike.
+    by each group its own, and the step takes as long as the busiest group; some engines wait until every group has one.
+    rows, a_step: numbers or arrays alike.
     """
     groups = forward.layout.attention_dp
-    at_once = 1.0 if groups == 1 else np.maximum(a_step, 1e-9) / -np.expm1(-np.maximum(a_step, 1e-9))
+    came = np.maximum(a_step, 1e-9)
+    at_once = 1.0 if groups == 1 else came / -np.expm1(-came)
+    if forward.serving.balanced:
+        at_once = np.maximum(at_once, groups)
     tokens, crowding = length * at_once, np.maximum(1.0, groups / at_once)
     if not forward.serving.mixed:
         return together(forward, Prompts(tokens, tokens * length / 2, at_once), crowding), 1 / at_once

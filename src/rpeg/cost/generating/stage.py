@@ -142,15 +142,18 @@ def _total(leaves: list[Leaf]) -> Floats:
 
 def _cost(name: str, leaves: list[Leaf], repeats: Floats, slowest: int, forward: Forward) -> Cost:
     """Seconds of the slowest replica, FLOP and bytes of all devices; the first axis of all arrays is the replica."""
-    devices, own, every = forward.layout.devices, repeats[slowest], float(repeats.sum())
+    devices, own, flat = forward.layout.devices, np.atleast_1d(repeats[slowest]), repeats.ravel()
+    own_sum, whole = float(own.sum()), float(flat.sum())
 
     def total(amount: Amount) -> float:
-        if np.ndim(amount) == 0:
-            return float(amount) * every * devices
-        return float(np.vdot(amount, repeats)) * devices
+        if isinstance(amount, float) or amount.ndim == 0:
+            return float(amount) * whole * devices
+        return float(amount.ravel() @ flat) * devices
 
     def seconds(amount: Amount) -> float:
-        return float(np.sum((amount if np.ndim(amount) == 0 else amount[slowest]) * own))
+        if isinstance(amount, float) or amount.ndim == 0:
+            return float(amount) * own_sum
+        return float(np.atleast_1d(amount[slowest]) @ own)
 
     return sequence(
         name, [leaf.cost(seconds(leaf.seconds), total(leaf.flops), total(leaf.bytes)) for leaf in leaves]

@@ -29,18 +29,18 @@ from rpeg.cost.machine import Machine
 from rpeg.cost.precision import BYTES_OF
 from rpeg.cost.stack import Stack
 
-# Share of the advertised memory bandwidth that long passes reach. H100: 0.90 in aiconfigurator-core's
-# `quantize/scale_matrix` at 32768 × 51200; A100: 0.86 (1,762 of 2,039 GB/s, BabelStream triad); normalisations and
-# other reductions less. One value for all kinds.
+# Share of the advertised memory bandwidth that long passes reach: medians of aiconfigurator-core 0.12.0's
+# `quantize/scale_matrix` (vLLM's and PyTorch's) over 0.5 to 1 GB are 0.88-0.91 on H100, 0.85-0.90 on H200, 0.70-0.82 on
+# B200, 0.75-0.79 on L40S. One value for all kinds.
 MEMORY_EFFICIENCY = 0.85
-# Batched products of scores with their narrow inner dimension, of the dense peak: as the attention tables of the
-# unfused kernels' successors reach at head dimension 64.
+# Batched products of scores with their narrow inner dimension, of the dense peak: an estimate; passes over the score
+# matrix take longer than these.
 _SCORES_EFFICIENCY = 0.5
 # Curves that are kept; a search over shapes must not fill the memory.
 _MOST_CURVES = 4096
 # Where no table is known: share of the peak of large products in dtypes that run on ordinary cores.
 ROOFLINE = {"float32": 0.85, "float64": 0.85}
-# Scores and values recomputed and differentiated: 5 products instead of 2 (FlashAttention-2, arXiv:2307.08691, §3.1).
+# Scores and values recomputed and differentiated: 5 products instead of 2 (FlashAttention-2, arXiv:2307.08691, §4.1).
 FUSED_BACKWARD = 2.5
 
 
@@ -95,7 +95,7 @@ class Kernels:
             alone = ideal_seconds(self.kind, (up.flops + down.flops, up.bytes + down.bytes), compute)
             seconds = ideal_seconds(self.kind, work, compute) * (up.seconds + down.seconds) / alone
             return Timed(_largest(seconds, self.floor_seconds), *work, False)
-        return asked_.timed(work, rows / experts, experts, hidden * inner)
+        return asked_.timed(work, rows, experts, hidden * inner)
 
     def grouped_gemm(self, tokens: Amount, groups: float, n: float, k: float, dtype: str) -> Timed:
         """`tokens` rows spread over the weights of `groups` experts, as one grouped kernel.

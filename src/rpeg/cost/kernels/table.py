@@ -15,7 +15,7 @@ import numpy.typing as npt
 from rpeg.errors import InputError
 
 Floats = npt.NDArray[np.float64]
-# Efficiencies are stored as whole steps of a hundredth of their natural logarithm: 0.5 % at most are lost.
+# Files keep the logarithm of 1 / efficiency in whole hundredths: at most 0.5 % are lost.
 STEP = 0.01
 
 
@@ -62,7 +62,7 @@ class Table:
             "library": self.library,
             "head_dim": self.head_dim,
             "axes": dict(zip(self.axes, map(list, self.points), strict=True)),
-            "log_efficiency": [round(value / STEP) for value in self.logs],
+            "log_inverse_efficiency": [round(-value / STEP) for value in self.logs],
         }
 
     @staticmethod
@@ -77,7 +77,7 @@ class Table:
                 int(data["head_dim"]),
                 tuple(axes),
                 tuple(tuple(float(p) for p in points) for points in axes.values()),
-                tuple(STEP * float(value) for value in data["log_efficiency"]),
+                tuple(-STEP * float(value) for value in data["log_inverse_efficiency"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"a kernel table is broken: {error!r}") from error

@@ -19,6 +19,10 @@ from rpeg.cost.training.parts import Part, Setting, exchange
 from rpeg.cost.training.sharding import accumulation_seconds, gather_seconds, scatter_seconds
 from rpeg.cost.tree import Cost, sequence
 
+# Share of the gathers and scatters of sharded weights that may run behind a layer's products: FSDP prefetches the next
+# layer, so that only the first gather and the last scatter must show.
+_SHARDING_OVERLAP = 0.9
+
 
 @dataclass(frozen=True, slots=True)
 class Passes:
@@ -172,7 +176,7 @@ def _weight_traffic(
 ) -> tuple[tuple[Cost, ...], tuple[Cost, ...]]:
     """What is added each way for weights that are sharded (gathers, scatters) and gradients that add up."""
     ahead, back = [], []
-    overlap = setting.traits.sharding_overlap
+    overlap = _SHARDING_OVERLAP
     if gather := gather_seconds(setting, weights):
         shown = max(gather - overlap * sum(c.seconds for c in forward), gather * (1.0 - overlap))
         ahead.append(Cost("parameter gather", shown, bound="network"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rpeg.architecture.model import Latent, Layer
-from rpeg.cost.training.parts import Part, Setting, bound_of, exchange, linear, passes, times
+from rpeg.cost.training.parts import Part, Setting, bound_of, exchange, linear, passes, sustained, times
 
 # FlashAttention's backward repeats the scores and has five products where the forward has two (arXiv:2205.14135, B.2).
 BACKWARD_OF_ATTENTION = 2.5
@@ -89,8 +89,8 @@ def _latent(setting: Setting) -> list[Part]:
 def _scores(setting: Setting, heads: int, kv_heads: int, head_dim: int, reach: float) -> list[Part]:
     """Attention proper: fused kernels read and write only q, k, v and the result."""
     shape = (setting.tokens * reach, setting.tokens, heads, kv_heads, head_dim, setting.wide)
-    forward = setting.kernels.attention(*shape)
-    backward = setting.kernels.attention_backward(*shape)
+    forward = sustained(setting, setting.kernels.attention(*shape), setting.wide)
+    backward = sustained(setting, setting.kernels.attention_backward(*shape), setting.wide)
     part = Part("attention", forward, backward, bound_of(setting, forward, setting.wide), 1.0)
     return [part, *_ring(setting, part, 2 * kv_heads * head_dim, heads * head_dim)]
 
@@ -98,7 +98,8 @@ def _scores(setting: Setting, heads: int, kv_heads: int, head_dim: int, reach: f
 def _latent_scores(setting: Setting, heads: int, shape: Latent) -> list[Part]:
     nope, rope, value = shape.nope_head_dim, shape.rope_head_dim, shape.value_head_dim
     m = setting.tokens
-    forward = setting.kernels.latent_attention(m * setting.reach, m, heads, nope, rope, value, setting.wide)
+    asked = setting.kernels.latent_attention(m * setting.reach, m, heads, nope, rope, value, setting.wide)
+    forward = sustained(setting, asked, setting.wide)
     backward = times(forward, BACKWARD_OF_ATTENTION / setting.machine.stack.kernels.attention_backward)
     part = Part("attention", forward, backward, bound_of(setting, forward, setting.wide), 1.0)
     return [part, *_ring(setting, part, heads * (nope + rope + value), heads * value)]

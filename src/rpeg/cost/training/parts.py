@@ -62,7 +62,7 @@ class Setting:
     def accumulate(self) -> str:
         """The dtype of the weight gradients that products add to; where a pass of its own adds, of activations."""
         precision = self.execution.precision
-        return precision.gradients if self.traits.fused_accumulation else precision.activations
+        return precision.gradients if self.traits.fused else precision.activations
 
     @property
     def repeated_products(self) -> float:
@@ -117,7 +117,7 @@ def linear(
         narrow = add(kernels.gemm(m, rank, k, setting.wide), kernels.gemm(m, n, rank, setting.wide))
         forward, backward = add(forward, narrow), add(kernels.gemm(m, k, n, dtype), times(narrow, 2.0))
     forward, backward = sustained(setting, forward, dtype), sustained(setting, backward, dtype)
-    if BYTES_OF[dtype] < 2.0 and not setting.traits.fused_quantisation:
+    if BYTES_OF[dtype] < 2.0 and not setting.traits.fused:
         ahead, back = _scaling(setting, m, n, k)
         forward, backward = add(forward, ahead), add(backward, back)
     return Part(name, forward, backward, bound_of(setting, forward, dtype), selective)

@@ -80,7 +80,7 @@ def accumulation_seconds(setting: Setting, weights: Mapping[str, int]) -> float:
     None where the products add, where there is little to add (sharded gradients, adapters).
     """
     execution = setting.execution
-    none = setting.traits.fused_accumulation or execution.lora_rank is not None
+    none = setting.traits.fused or execution.lora_rank is not None
     if none or streams(execution.parallelism):
         return 0.0
     dense, experts = held(weights, execution.parallelism)

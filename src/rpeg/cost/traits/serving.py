@@ -17,7 +17,9 @@ class ServingTraits:
     graphs: decode steps can be replayed as captured graphs.
     prompt_budget: most tokens of a pass with prompts (chunked prefill).
     static_scales: 8-bit products with one scale a tensor take inputs that the kernel before has already narrowed.
+    experts_too: whose measured products over experts stand for kernels that the engine's tuner also has, "": none.
     mixed: prompts are processed in the same passes as decode steps; else in passes between them.
+    balanced: attention groups wait for each other with their prompts, so that all of them have one in the same pass.
     pipeline: interleaved: pipeline stages work on different micro-batches at once; serial: one after another.
     max_rows: sequences that a replica runs at once at most.
     memory_share: of the card that weights, activations and cache may take together.
@@ -32,7 +34,9 @@ class ServingTraits:
     graphs: bool = True
     prompt_budget: int = 8192
     static_scales: bool = False
+    experts_too: str = ""
     mixed: bool = True
+    balanced: bool = False
     pipeline: str = "interleaved"
     max_rows: int = 256
     memory_share: float = 0.9

@@ -21,12 +21,10 @@ class TrainingTraits:
     elementwise_factor: traffic of norms, activations and residuals over that of fused kernels.
     scan_efficiency: share of the peak that the small products of chunked recurrences reach.
     loss_bytes_per_logit: traffic of the loss and its gradient for each logit.
-    sharding_overlap: share of gathers and scatters of sharded weights that may run behind a layer's products.
     replica_overlap: share of the reduction between whole replicas that may run behind the last backward.
     reduction_overlap: share of a sharded update's reduction and gather that may run behind a micro-batch.
     tensor_overlap: share of tensor-parallel collectives that runs behind products.
-    fused_quantisation: operands of 8-bit products are scaled by the kernels that make them, not by passes of their own.
-    fused_accumulation: weight gradients are added up by the product itself, not by a pass of their own.
+    fused: products add up weight gradients themselves, and kernels before them scale the operands of 8-bit ones.
     """
 
     host_seconds_per_layer: float = 0.0
@@ -40,9 +38,7 @@ class TrainingTraits:
     elementwise_factor: float = 1.0
     scan_efficiency: float = 0.016
     loss_bytes_per_logit: float = 30.0
-    sharding_overlap: float = 0.9
     replica_overlap: float = 0.0
     reduction_overlap: float = 0.0
     tensor_overlap: float = 0.0
-    fused_quantisation: bool = False
-    fused_accumulation: bool = False
+    fused: bool = False

@@ -1,0 +1,324 @@
+"""Sensible layouts of stages on blocks of described hardware: what fits, and of that the fastest.
+
+Tensor parallelism stays within a node and pipelines are taken only where nothing else fits; ZeRO shards the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import cast
+
+from rpeg import cost
+from rpeg.architecture import Architecture, Head
+from rpeg.cluster import Cluster
+from rpeg.cost import Execution, Sequences
+from rpeg.cost.generating import Policy
+from rpeg.cost.memory import cache_room
+from rpeg.errors import InputError
+from rpeg.ir import Graph, Kind, Stage
+from rpeg.plan import Assignment, Devices, Host, Parallelism, Plan, lower
+from rpeg.search.problem import Problem
+from rpeg.sim.hardware.layouts import execution_of, mean_tokens, software_of
+from rpeg.sim.hardware.memory import tenant_of, update_batch, uses
+from rpeg.sim.hardware.sites import site
+from rpeg.workload import Workload
+
+# Blocks of more devices are worked on in bundles, at most so many.
+_SINGLE, _BUNDLES = 64, 16
+
+# Responses that an engine's replica holds at once; tokens of a micro-batch: more hardly use a device better.
+_ROWS, _TOKENS = 256, (16384, 4096)
+
+# Rounds in which layouts are chosen anew for what the others leave.
+_ROUNDS = 3
+
+OFFLOADS = 4
+"""Levels of offloading: engines that share their devices sleep; then frozen models leave, then optimizers, then all."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Devices by stage, and how far models that share a device leave it between their runs."""
+
+    by_stage: tuple[tuple[str, tuple[int, ...]], ...]
+    level: int = 0
+
+
+def layouts(problem: Problem, blocks: Blocks) -> tuple[Assignment, ...]:
+    """An assignment of every stage, for the blocks given: chosen alone, then for what the others leave of a device.
+
+    Where nothing fits the leanest is taken; the plan's memory says what is short.
+    """
+    return _layouts(problem.graph, problem.cluster, blocks, _Key(problem))
+
+
+class _Key:
+    """A problem as a key of a cache: by identity, as its mappings cannot be hashed."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self._key = (
+            id(problem.facts.architectures),
+            problem.workload,
+            problem.microbatch,
+            problem.facts.trainer,
+        )
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and self._key == other._key
+
+
+@lru_cache(maxsize=256)
+def _layouts(graph: Graph, cluster: Cluster, blocks: Blocks, key: _Key) -> tuple[Assignment, ...]:
+    problem = replace(key.problem, graph=graph, cluster=cluster)
+    devices = dict(blocks.by_stage)
+    taken: dict[str, float] = {}
+    chosen: tuple[Assignment, ...] = ()
+    for _ in range(_ROUNDS):
+        found: dict[str, Assignment] = {}
+        for stage in sorted(graph.stages, key=lambda s: s.kind is not Kind.TRAIN):
+            found[stage.name] = _assigned(problem, devices, blocks.level, stage, found, taken)
+        chosen = tuple(found[stage.name] for stage in graph.stages)
+        now = _taken(problem, chosen)
+        if all(size <= taken.get(name, 0.0) for name, size in now.items()):
+            break
+        taken = {name: max(size, taken.get(name, 0.0)) for name, size in now.items()}
+    return chosen
+
+
+def _assigned(
+    problem: Problem,
+    devices: dict[str, tuple[int, ...]],
+    level: int,
+    stage: Stage,
+    found: dict[str, Assignment],
+    taken: dict[str, float],
+) -> Assignment:
+    if not stage.models:
+        return Assignment(stage.name, Host(0))
+    block = devices[stage.name]
+    offload = _offload(problem, devices, level, stage)
+    trainer = problem.graph.trainer(stage.models[0])
+    scores = stage.kind is Kind.INFERENCE
+    if scores and trainer is not None and devices[trainer.name] == block:
+        own = found[trainer.name]  # the same layout: it uses the trainer's weights
+        return replace(own, stage=stage.name, recompute="none", offload="none")
+    options = _options(problem, stage, block)
+    best = _best(problem, stage, options, taken.get(stage.name, 0.0))
+    return replace(best, offload=offload, bundles=_bundles(best))
+
+
+def _offload(problem: Problem, devices: dict[str, tuple[int, ...]], level: int, stage: Stage) -> str:
+    """What leaves the device between the stage's runs, where others want it meanwhile."""
+    own = set(devices[stage.name])
+    sharing = (name for name, ids in devices.items() if name != stage.name and not own.isdisjoint(ids))
+    models = {m for name in sharing for m in problem.graph.stage(name).models}
+    if stage.kind is Kind.GENERATE:
+        return "all" if models else "none"
+    if not models - set(stage.models):
+        return "none"
+    if stage.kind is Kind.TRAIN:
+        return ("none", "none", "optimizer", "all")[level]
+    frozen = all(problem.graph.trainer(model) is None for model in stage.models)
+    return "all" if frozen and level >= 1 else "none"
+
+
+def _options(problem: Problem, stage: Stage, block: tuple[int, ...]) -> Iterator[Assignment]:
+    """Layouts that divide the model, the block and the batch, those that use the fewest devices a replica first."""
+    architectures = [problem.facts.architectures[model] for model in stage.models]
+    width = site(problem.cluster, Devices(block)).fabric.devices_per_node
+    for tp, pp in _degrees(architectures, len(block), width):
+        for layout in _sharded(problem, stage, len(block), width, tp, pp):
+            if _divides(problem, stage, layout):
+                for microbatch, recompute in _pieces(problem, stage, layout):
+                    yield Assignment(stage.name, Devices(block), layout, microbatch, recompute=recompute)
+
+
+def _degrees(architectures: Iterable[Architecture], devices: int, width: int) -> Iterator[tuple[int, int]]:
+    """(tp, pp): tp up to a node, then pipelines of nodes."""
+    models = tuple(architectures)
+    legal = [
+        tp
+        for tp in (1, 2, 4, 8)
+        if tp <= width and devices % tp == 0 and all(_cuts(model, tp) for model in models)
+    ] or [1]
+    yield from ((tp, 1) for tp in legal)
+    pp = 2
+    while legal[-1] * pp <= devices:
+        if devices % (legal[-1] * pp) == 0 and all(model.layers % pp == 0 for model in models):
+            yield legal[-1], pp
+        pp *= 2
+
+
+def _cuts(model: Architecture, tp: int) -> bool:
+    kv = model.latent is not None or model.kv_heads % tp == 0 or tp % model.kv_heads == 0
+    return model.heads % tp == 0 and kv
+
+
+def _sharded(
+    problem: Problem, stage: Stage, devices: int, width: int, tp: int, pp: int
+) -> Iterator[Parallelism]:
+    """Whole replicas and ZeRO, within nodes and over all, as the stage's stack does it."""
+    dp = devices // (tp * pp)
+    plain = Parallelism(dp=dp, tp=tp, pp=pp, sequence_parallel=tp > 1 and stage.kind is not Kind.GENERATE)
+    if stage.kind is not Kind.TRAIN:
+        yield plain
+    if stage.kind is Kind.GENERATE or dp == 1:
+        if stage.kind is Kind.TRAIN:
+            yield plain
+        return
+    if problem.facts.trainer == "megatron":
+        if stage.kind is Kind.TRAIN:
+            yield replace(plain, zero=1)
+        return
+    yield replace(plain, zero=3)
+    for shard in (width // tp, 8 * width // tp):
+        if 1 < shard < dp and dp % shard == 0 and stage.kind is Kind.TRAIN:
+            yield replace(plain, zero=3, shard=shard)
+
+
+def _divides(problem: Problem, stage: Stage, layout: Parallelism) -> bool:
+    w = problem.workload
+    if stage.kind is Kind.TRAIN:
+        return (w.samples // w.minibatches) % layout.dp == 0
+    return layout.dp <= (w.prompts if stage.kind is Kind.GENERATE else w.samples)
+
+
+def _pieces(problem: Problem, stage: Stage, layout: Parallelism) -> Iterator[tuple[int, str]]:
+    """(micro-batch, recompute)."""
+    w = problem.workload
+    if stage.kind is Kind.GENERATE:
+        yield min(_ROWS, -(-w.samples // layout.dp)), "none"
+        return
+    updates = w.minibatches if stage.kind is Kind.TRAIN else 1
+    most = max(1, min(problem.microbatch, -(-w.samples // (updates * layout.dp))))
+    sizes = sorted({max(1, min(most, tokens // mean_tokens(w))) for tokens in _TOKENS}, reverse=True)
+    for recompute in ("none", "full") if stage.kind is Kind.TRAIN else ("none",):
+        yield from ((size, recompute) for size in sizes)
+
+
+def _best(problem: Problem, stage: Stage, options: Iterator[Assignment], taken_bytes: float) -> Assignment:
+    """The fastest of those that fit beside what others keep; pipelines only where nothing else does.
+
+    Else the one that needs least.
+    """
+    fitting: list[Assignment] = []
+    least: tuple[float, Assignment] | None = None
+    for option in options:
+        assert isinstance(option.block, Devices)
+        if fitting and option.parallelism.pp > 1:
+            break
+        capacity = site(problem.cluster, option.block).kind.usable_memory_bytes - taken_bytes
+        try:
+            need = _need(problem, stage, option)
+        except InputError:
+            continue
+        if need <= capacity:
+            fitting.append(option)
+        if least is None or need < least[0]:
+            least = (need, option)
+    if not fitting and least is None:
+        raise InputError(_no_layout(problem, stage))
+    if not fitting and least is not None:
+        return least[1]
+    return min(fitting, key=lambda option: _seconds(problem, stage, option))
+
+
+def _need(problem: Problem, stage: Stage, option: Assignment) -> float:
+    """Bytes of the fullest device, were the stage alone there."""
+    w, facts = problem.workload, problem.facts
+    assert isinstance(option.block, Devices)
+    machine = site(problem.cluster, option.block).machine(software_of(facts, stage))
+    need = 0.0
+    for model in stage.models:
+        architecture, heads = facts.architectures[model], problem.graph.model(model).heads
+        execution = execution_of(w, facts, stage, option, trained=stage.kind is Kind.TRAIN)
+        if stage.kind is Kind.GENERATE:
+            rows = option.microbatch
+            found = cost.generate_memory(architecture, execution, machine, rows=1, context=w.longest)
+            room = cache_room(architecture, execution, machine, rows=rows)
+            need = max(need, found.peak.device_bytes, 0.0 if room else float("inf"))
+        else:
+            measure = cost.train_memory if stage.kind is Kind.TRAIN else cost.infer_memory
+            found = measure(architecture, update_batch(w), execution, machine, heads=heads)
+            need += found.peak.device_bytes
+    return need
+
+
+def _seconds(problem: Problem, stage: Stage, option: Assignment) -> float:
+    """Of one drawn step."""
+    w, facts = problem.workload, problem.facts
+    assert isinstance(option.block, Devices)
+    machine = site(problem.cluster, option.block).machine(software_of(facts, stage))
+    execution = execution_of(w, facts, stage, option, trained=stage.kind is Kind.TRAIN)
+    total = 0.0
+    for model in stage.models:
+        architecture = facts.architectures[model]
+        heads = cast("tuple[Head, ...]", problem.graph.model(model).heads)
+        if stage.kind is Kind.GENERATE:
+            total += _generation(architecture, w, execution, machine)
+            continue
+        sequences = _drawn(w)
+        if stage.kind is Kind.TRAIN:
+            total += cost.train_stage(
+                architecture, sequences, execution, machine, updates=w.minibatches, heads=heads
+            ).seconds
+        else:
+            total += cost.infer_stage(architecture, sequences, execution, machine, heads=heads).seconds
+    return total
+
+
+@lru_cache(maxsize=16)
+def _drawn(workload: Workload) -> Sequences:
+    return Sequences.of(*workload.draw(0, 0))
+
+
+@lru_cache(maxsize=1024)
+def _generation(
+    architecture: Architecture, w: Workload, execution: Execution, machine: cost.Machine
+) -> float:
+    found = cost.generate_stage(
+        architecture,
+        *w.draw(0, 0),
+        execution,
+        machine,
+        samples_per_prompt=w.samples_per_prompt,
+        policy=Policy(max_rows=execution.microbatch),
+    )
+    return found.seconds
+
+
+def _taken(problem: Problem, chosen: tuple[Assignment, ...]) -> dict[str, float]:
+    """Bytes of a device of each stage that other tenants keep while it runs."""
+    plan = Plan(problem.graph, problem.cluster, problem.workload, chosen)
+    lowered = lower(plan.graph, plan.assignments, plan.workload)
+    blocks = {a.stage: set(a.block.ids) for a in chosen if isinstance(a.block, Devices)}
+    found = {}
+    for name, ids in blocks.items():
+        beside = tuple(other for other, theirs in blocks.items() if not ids.isdisjoint(theirs))
+        own = {tenant_of(lowered, name, model) for model in problem.graph.stage(name).models}
+        resting = {u.tenant: u.rest_bytes for u in uses(plan, lowered, problem.facts, beside)}
+        found[name] = sum(size for tenant, size in resting.items() if tenant not in own)
+    return found
+
+
+def _bundles(assignment: Assignment) -> int:
+    """0 for blocks whose devices are few; else the most equal bundles that are not too many."""
+    assert isinstance(assignment.block, Devices)
+    if len(assignment.block.ids) <= _SINGLE:
+        return 0
+    dp = assignment.parallelism.dp
+    return max(n for n in range(1, _BUNDLES + 1) if dp % n == 0)
+
+
+def _no_layout(problem: Problem, stage: Stage) -> str:
+    w = problem.workload
+    return (
+        f"stage {stage.name}: no layout of these devices divides its model and {w.samples} samples in {w.minibatches} "
+        f"minibatches; take a batch that is a multiple of the devices, or fewer devices"
+    )

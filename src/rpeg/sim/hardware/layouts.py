@@ -1,0 +1,103 @@
+"""How a stage runs: its `Execution` from the plan's assignment and the facts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import cast
+
+from rpeg import cost
+from rpeg.cost import FLOAT32, MIXED, Execution, Precision
+from rpeg.cost.execution import Recompute
+from rpeg.cost.generating.layout import layout_of
+from rpeg.cost.memory.check import check as check_memory
+from rpeg.cost.training.check import check_layout
+from rpeg.errors import InputError, PlanError
+from rpeg.ir import Kind, Stage
+from rpeg.plan import Assignment, Devices, Plan
+from rpeg.sim.facts import Facts
+from rpeg.sim.hardware.sites import site
+from rpeg.workload import Workload
+
+# Stacks that train on 16-bit weights beside float32 master copies; others hold float32 weights and cast them.
+_MASTER_COPIES = frozenset({"megatron"})
+
+
+def execution_of(
+    workload: Workload, facts: Facts, stage: Stage, assignment: Assignment, *, trained: bool, items: int = 1
+) -> Execution:
+    """Of one item of a stage. trained: it uses weights that are trained in place. items: of a part of the stage.
+
+    Micro-batches are packed: as many tokens as `microbatch` samples of the mean length have. Logits are computed in
+    chunks. Engines replay captured graphs where they can.
+    """
+    layout = replace(assignment.parallelism, dp=assignment.parallelism.dp // items)
+    if stage.kind is Kind.GENERATE:
+        graphs = cost.stack(facts.engine).serving.graphs
+        return Execution(layout, _serving(facts.dtype), assignment.microbatch, graphs=graphs)
+    return Execution(
+        layout,
+        _training(facts) if trained else _serving(facts.dtype),
+        assignment.microbatch,
+        token_budget=assignment.microbatch * mean_tokens(workload),
+        recompute=cast(Recompute, assignment.recompute),  # one of them: a rule of `check`
+        logits="chunked",
+    )
+
+
+def mean_tokens(workload: Workload) -> int:
+    """Of a prompt and its response together."""
+    return math.ceil(workload.prompt_lengths.mean + workload.response_lengths.mean)
+
+
+def software_of(facts: Facts, stage: Stage) -> str:
+    """The stack that runs a stage."""
+    return facts.engine if stage.kind is Kind.GENERATE else facts.trainer
+
+
+def check_layouts(plan: Plan, facts: Facts) -> None:
+    """PlanError where a stage's parallelism does not divide its model, naming both numbers and the nearest legal."""
+    found = list(_violations(plan, facts))
+    if found:
+        lines = "".join(f"\n  {sentence}" for sentence in found)
+        raise PlanError(f"the plan for {plan.graph.name} cannot run:{lines}")
+
+
+def _violations(plan: Plan, facts: Facts) -> Iterator[str]:
+    for stage in plan.graph.stages:
+        assignment = plan.assignment(stage.name)
+        if not isinstance(assignment.block, Devices):
+            continue
+        kinds = sorted({plan.cluster.device(i).kind.name for i in assignment.block.ids})
+        if len(kinds) > 1:
+            yield f"stage {stage.name}: its block mixes {' and '.join(kinds)}; a block has devices of one kind"
+            continue
+        if kinds == ["cpu"]:
+            continue
+        machine = site(plan.cluster, assignment.block).machine(software_of(facts, stage))
+        for model in stage.models:
+            architecture = facts.architectures[model]
+            execution = execution_of(plan.workload, facts, stage, assignment, trained=False)
+            try:
+                if stage.kind is Kind.GENERATE:
+                    layout_of(architecture, assignment.parallelism)
+                    check_memory(architecture, execution)
+                else:
+                    check_layout(architecture, execution, machine)
+            except InputError as error:
+                yield f"stage {stage.name}: {error}"
+
+
+def _serving(dtype: str) -> Precision:
+    """Weights that are only read."""
+    if dtype in ("bfloat16", "float16"):
+        return Precision(dtype, dtype, cache=dtype, activations=dtype)
+    return replace(FLOAT32, compute=dtype, weights=dtype, cache=dtype, activations=dtype)
+
+
+def _training(facts: Facts) -> Precision:
+    if facts.dtype not in ("bfloat16", "float16"):
+        return replace(_serving(facts.dtype), gradients=facts.dtype, moments=facts.dtype)
+    mixed = replace(MIXED, compute=facts.dtype, weights=facts.dtype, activations=facts.dtype)
+    return mixed if facts.trainer in _MASTER_COPIES else replace(mixed, weights="float32", master=False)
