@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 Part = tuple[int, tuple[int, ...]]
 """(tokens, positions)."""
+NOTHING: Part = (0, ())
 
 
 def balance(lengths: Sequence[int], parts: int, *, equal_counts: bool = False) -> tuple[tuple[int, ...], ...]:
@@ -21,11 +22,10 @@ def balance(lengths: Sequence[int], parts: int, *, equal_counts: bool = False) -
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
     if equal_counts:
         rows = [order[start : start + parts] for start in range(0, len(order), parts)]
-        nothing: Part = (0, ())
         starts = [[_one(lengths, i) for i in row] for row in rows]
     else:
-        starts = [[_one(lengths, i), *[nothing] * (parts - 1)] for i in order]
-    found = [_differenced(starts or [[(0, ())] * parts], ties) for ties in (1, -1)]
+        starts = [[_one(lengths, i), *[NOTHING] * (parts - 1)] for i in order]
+    found = [_differenced(starts or [[NOTHING] * parts], ties) for ties in (1, -1)]
     settled = [_exchanged([list(p) for _, p in differenced], lengths) for differenced in found]
     best = min(settled, key=lambda made: max(sum(lengths[i] for i in part) for part in made))
     return tuple(tuple(sorted(part)) for part in best)
