@@ -80,6 +80,11 @@ def check_is_for(plan: Plan, job: Job) -> None:
             f"the plan is for {planned[0]} × {planned[1]} samples in {planned[2]} minibatches and {planned[3]} epochs, "
             f"the job has {asked[0]} × {asked[1]} in {asked[2]} and {asked[3]}; make a plan for this job: rpeg plan"
         )
+    if not job.is_local and plan.cluster != job.hardware:
+        raise InputError(
+            f"the plan is for {plan.cluster.name} and the job for {job.hardware.name} (or the two differ in links or "
+            "prices); make a plan for this job: rpeg plan"
+        )
     if len(plan.cluster) != job.devices:
         raise InputError(
             f"the plan is for {len(plan.cluster)} devices and the job has {job.devices}; "
@@ -105,14 +110,11 @@ def _check_graph(plan: Plan, job: Job) -> None:
     """A plan's graph is the algorithm's, changed by the transforms that the plan names and by nothing else."""
     import difflib
 
-    from rpeg.algorithms.pieces import with_evaluation
     from rpeg.errors import InputError
     from rpeg.text import text
     from rpeg.transforms import parse_all
 
-    graph = job.algorithm.graph()
-    if job.evaluation.every:
-        graph = with_evaluation(graph, job.evaluation.every)
+    graph = job.graph()
     for transform in parse_all(plan.applied):
         graph = transform.apply(graph)
     if graph != plan.graph:

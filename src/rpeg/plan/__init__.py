@@ -18,7 +18,7 @@ from rpeg.plan.members import (
 from rpeg.plan.parallelism import Parallelism
 from rpeg.plan.parts import BasePart, stream_chunks
 from rpeg.plan.plan import Lane, Plan, Turn
-from rpeg.plan.residency import awake, side_by_side
+from rpeg.plan.residency import awake, side_by_side, together
 from rpeg.plan.resting import Rest
 from rpeg.plan.steps import lane_items, source_step
 
@@ -63,6 +63,7 @@ __all__ = [
     "side_by_side",
     "source_step",
     "stream_chunks",
+    "together",
     "violations",
     "write_plan",
 ]

@@ -25,14 +25,21 @@ def awake(lane: Lane, lowered: Lowered) -> Mapping[Slot, frozenset[str]]:
 
 
 def side_by_side(lane: Lane, lowered: Lowered) -> frozenset[tuple[str, str]]:
-    """(stage that runs, rest that is on the devices meanwhile and that it does not use): co-residency to account for."""
-    users = {rest.name: rest for rest in lowered.rests}
+    """Co-residency to account for: (stage that runs or takes weights, another's rest that is there meanwhile)."""
+    rests = {rest.name: rest for rest in lowered.rests}
+    takers = {copy.name: copy.stages[0] for copy in lowered.copies}
     return frozenset(
-        (slot.name, name)
+        (takers.get(slot.name, slot.name), name)
         for slot, names in awake(lane, lowered).items()
         for name in names
-        if slot.kind is ItemKind.RUN and not users[name].uses(slot)
+        if slot.kind in (ItemKind.RUN, ItemKind.TRANSFER) and not rests[name].uses(slot)
     )
+
+
+def together(lane: Lane, lowered: Lowered) -> frozenset[frozenset[str]]:
+    """The sets of rests that are on a lane's devices at once while one of them moves; none within another."""
+    sets = {names for slot, names in awake(lane, lowered).items() if slot.kind in _ENDS}
+    return frozenset(names for names in sets if not any(names < other for other in sets))
 
 
 def _between(slots: list[Slot], name: str) -> Iterator[Slot]:

@@ -27,7 +27,6 @@ from rpeg.sim.lengths import Draws
 from rpeg.sim.stream import departures
 from rpeg.trace import Entry, Span, Trace
 
-
 _MOST_SHARES = 256
 
 
@@ -38,23 +37,34 @@ def simulate(
     seed: int = 0,
     first_step: int = 0,
     draws: Draws | None = None,
+    *,
+    samples: bool = True,
 ) -> Trace:
     """Steps first_step … steps - 1 of a plan on a virtual clock that starts at 0.
 
     A function of its arguments alone. Lengths of step t are `workload.draw(seed, t)`. A span's worker is its lane.
-    draws: those of this workload and seed, where they are kept already. Raises RunError where nothing runs and items
+    draws: those of this workload and seed, where they are kept already. samples: whether spans say which they worked
+    on; times need it not. Raises RunError where nothing runs and items
     wait, naming who waits for whom (no plan that passes `check` does).
     """
     draws = draws or Draws(plan.workload, seed)
-    return _Simulation(plan, costs, steps, seed, first_step, draws).run()
+    return _Simulation(plan, costs, steps, seed, first_step, draws, samples).run()
 
 
 class _Simulation:
     """One run: the clock, the events to come and the trace so far."""
 
     def __init__(
-        self, plan: Plan, costs: Costs, steps: int, seed: int, first_step: int, draws: Draws
+        self,
+        plan: Plan,
+        costs: Costs,
+        steps: int,
+        seed: int,
+        first_step: int,
+        draws: Draws,
+        samples: bool,
     ) -> None:
+        self._samples = samples
         self._plan, self._costs = plan, costs
         self._steps, self._first_step = steps, first_step
         self._scheduler = Scheduler(plan, steps, first_step, seed)
@@ -137,10 +147,15 @@ class _Simulation:
 
     def _by_lane(self, item: Item, batch: Batch, lanes: tuple[str, ...]) -> list[Batch]:
         """The samples of each lane: its data-parallel ranks' shares; lanes of one model replica have the same."""
+        if not self._samples:
+            return [Batch()] * len(lanes)
         if len(lanes) == 1 or item.kind is not ItemKind.RUN:
             return [batch] * len(lanes)
         cells = self._scheduler.lowered.held.cells(self._plan.assignment(item.name), lanes)
-        key = (id(batch), cells)  # stages of a step work on the same batch, which is kept alive with its shares
+        key = (
+            id(batch),
+            cells,
+        )  # stages of a step work on the same batch, which is kept alive with its shares
         if key not in self._shares:
             if len(self._shares) >= _MOST_SHARES:
                 self._shares.clear()
@@ -150,11 +165,13 @@ class _Simulation:
 
     @staticmethod
     def _of_cells(batch: Batch, cells: tuple[Cell, ...]) -> dict[str, Batch]:
-        shares = iter(share(batch.ids, batch.response_lengths, sum(len(cell.replicas) for cell in cells)))
+        equal = len({len(cell.replicas) for cell in cells}) == 1  # then each cell is as good as one rank
+        ranks = [1 if equal else len(cell.replicas) for cell in cells]
+        shares = iter(share(batch.ids, batch.response_lengths, sum(ranks)))
         position = {sample_id: i for i, sample_id in enumerate(batch.ids)}
         own: dict[str, Batch] = {}
-        for cell in cells:
-            ids = [i for _ in cell.replicas for i in next(shares)]
+        for cell, count in zip(cells, ranks, strict=True):
+            ids = [i for _ in range(count) for i in next(shares)]
             own.update(dict.fromkeys(cell.lanes, batch.take([position[i] for i in ids])))
         return own
 

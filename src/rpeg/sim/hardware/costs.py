@@ -17,7 +17,7 @@ from rpeg.ir import Kind, Stage
 from rpeg.plan import Assignment, Devices, Host, ItemKind, Lowered, Plan, Slot
 from rpeg.sim.costs import Answer, Batch, Ints
 from rpeg.sim.facts import Facts
-from rpeg.sim.hardware.layouts import execution_of, software_of
+from rpeg.sim.hardware.layouts import execution_of
 from rpeg.sim.hardware.memory import cache_of
 from rpeg.sim.hardware.sites import Site, site
 from rpeg.sim.hardware.weights import moves, transfer_cost
@@ -33,8 +33,7 @@ class HardwareCosts:
         self._plan, self._facts, self._lowered = plan, facts, lowered
         self._copies = {copy.name: copy for copy in lowered.copies}
         self._caches: dict[str, float] = {}
-        self._moved_weights: dict[str, tuple[list[Cost], list[Cost]]] = {}
-        self._apart = any(slot.kind in (ItemKind.OFFLOAD, ItemKind.RELOAD) for slot in lowered.tasks)
+        self._rests = {rest.name: rest for rest in lowered.rests}
 
     @cached_property
     def dispatch_seconds(self) -> float:
@@ -51,6 +50,9 @@ class HardwareCosts:
                 copy,
                 *[(a.parallelism, self._place(a), a.block == ends[0].block) for a in ends],
             )
+        if slot.kind is not ItemKind.RUN:
+            rest = self._rests[slot.name]
+            return slot.kind, rest.what, self.question(Slot(ItemKind.RUN, rest.stage, 0, slot.replica))
         stage, assignment = self._plan.graph.stage(slot.name), self._plan.assignment(slot.name)
         if isinstance(assignment.block, Host):
             return stage, assignment.block.slots
@@ -70,15 +72,17 @@ class HardwareCosts:
         """The cost of a slot's item on these samples; of a generator with the offset of each."""
         if slot.kind is ItemKind.TRANSFER:
             return transfer_cost(self._plan, self._facts, self._copies[slot.name]), ()
+        if slot.kind is not ItemKind.RUN:
+            coming, going = moves(self._plan, self._lowered, self._facts, self._rests[slot.name].stage)
+            return cost.sequence(str(slot.kind), coming if slot.kind is ItemKind.RELOAD else going), ()
         stage, assignment = self._plan.graph.stage(slot.name), self._plan.assignment(slot.name)
         if isinstance(assignment.block, Host):
             return cost.sequence(stage.name, self._host(stage, batch)), ()
-        before, after = self._moves(stage.name)
-        arriving = [self._moved(stage, assignment, batch), *before]
+        arriving = [self._moved(stage, assignment, batch)]
         if stage.kind is Kind.GENERATE:
             return self._generate(stage, assignment, slot, batch, arriving)
         work = self._train if stage.kind is Kind.TRAIN else self._infer
-        return cost.sequence(stage.name, [*arriving, *work(stage, assignment, batch), *after]), ()
+        return cost.sequence(stage.name, [*arriving, *work(stage, assignment, batch)]), ()
 
     def _generate(
         self, stage: Stage, assignment: Assignment, slot: Slot, batch: Batch, arriving: Sequence[Cost]
@@ -172,14 +176,6 @@ class HardwareCosts:
         """Trainers whose weights a stage uses in place."""
         found = [self._plan.graph.trainer(m) for m in stage.models if self._trains(stage, m)]
         return tuple(trainer.name for trainer in found if trainer is not None)
-
-    def _moves(self, stage: str) -> tuple[list[Cost], list[Cost]]:
-        """What comes from the host before a stage's item and goes after it, where no items of their own do that."""
-        if stage not in self._moved_weights:
-            none: tuple[list[Cost], list[Cost]] = ([], [])
-            found = none if self._apart else moves(self._plan, self._lowered, self._facts, stage)
-            self._moved_weights[stage] = found
-        return self._moved_weights[stage]
 
     def _cache(self, stage: str) -> float:
         if stage not in self._caches:

@@ -11,8 +11,9 @@ from rpeg.cost.network import Held, named_tensors, offload, sync, transfer
 from rpeg.plan import Assignment, Copy, Devices, Lowered, Plan
 from rpeg.sim.facts import Facts
 from rpeg.sim.hardware.layouts import execution_of, software_of
-from rpeg.sim.hardware.memory import Use, uses
+from rpeg.sim.hardware.memory import uses
 from rpeg.sim.hardware.sites import Site, site
+from rpeg.sim.hardware.together import Use
 
 
 def transfer_cost(plan: Plan, facts: Facts, copy: Copy) -> Cost:
