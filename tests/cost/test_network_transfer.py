@@ -159,3 +159,15 @@ def test_both_ways_of_looking_into_a_node_agree(monkeypatch, first):
         plans.append(module.transfer.__wrapped__(MIXTURE, held, wanted, fabric()))
     assert plans[0].node_bytes == pytest.approx(plans[1].node_bytes)
     assert plans[0].fabric_bytes == pytest.approx(plans[1].fabric_bytes)
+
+
+def test_overlapping_never_hurts_and_tensors_one_by_one_cost_the_engine():
+    plan = transfer(DENSE, Held(Parallelism(dp=8, zero=3)), Held(Parallelism(tp=8), 8), fabric())
+    tensors = named_tensors(DENSE)
+    plain = sync(plan, machine(), "broadcast", tensors=tensors)
+    beside = sync(plan, machine(), "broadcast", tensors=tensors, overlapped=True)
+    each = sync(plan, machine(), "broadcast", tensors=tensors, one_by_one=True)
+    assert beside.seconds <= plain.seconds
+    load = each.find("load")
+    assert load is not None
+    assert load.seconds > plain.find("load").seconds  # type: ignore[union-attr]

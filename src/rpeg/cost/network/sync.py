@@ -49,6 +49,7 @@ def sync(
     tensors: Tensors = NO_TENSORS,
     bucket_bytes: float = BUCKET_BYTES,
     one_by_one: bool = False,
+    overlapped: bool = False,
 ) -> Cost:
     """The cost of a transfer; nothing where layouts and dtypes coincide on the same devices.
 
@@ -59,7 +60,7 @@ def sync(
     tensors: of the model; the receiving engine loads each by a call of its host, and a trainer gathers each by a
     collective, which brings one expert of each expert-parallel rank.
     one_by_one: each tensor is broadcast and loaded by calls of its own, without buckets, while the trainer gathers
-    the next.
+    the next. overlapped: the trainer gathers one bucket while another is broadcast.
     """
     if plan.nothing:
         return Cost("weights", 0.0, bound="network")
@@ -68,7 +69,10 @@ def sync(
     ways = {"p2p": _p2p, "broadcast": _broadcast, "ipc": _ipc, "staged": _staged}
     buckets = max(1, ceil(plan.model_bytes / bucket_bytes))
     handing = Cost("hand over", buckets * machine.stack.network.bucket_seconds, bound="host", count=buckets)
-    return sequence("weights", [*ways[strategy](plan, machine, tensors), handing])
+    parts = ways[strategy](plan, machine, tensors)
+    if overlapped:
+        parts = [parallel("gather, broadcast and load", parts)]
+    return sequence("weights", [*parts, handing])
 
 
 def transient_bytes(plan: Transfer, strategy: Strategy, bucket_bytes: float = BUCKET_BYTES) -> float:
