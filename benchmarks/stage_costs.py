@@ -107,7 +107,7 @@ def generating(model: str) -> dict[str, Call]:
         f"generate 512 samples {model}": stage(512, execution, replace(waves, max_rows=1024)),
         f"generate 8192 samples in waves {model}": stage(8192, execution, waves),
         f"generate 8192 samples on 16 replicas {model}": stage(8192, wide, waves),
-        f"serve {model}": lambda i: serve(architecture, 64, 1000 + i, 500, execution, on),
+        f"serve {model}": lambda i: serve(architecture, 64, 1000 + i, 500, execution, on, waves),
         f"memory of generate {model}": lambda i: generate_memory(
             architecture, execution, on, rows=256, context=2000 + i
         ),

@@ -95,11 +95,14 @@ def _first(batch: Batch, room: Places) -> Prompts:
     """Prompts of the samples that start at once, and what preempted ones have to repeat; (replicas,) arrays."""
     heads = batch.heads[:, : room.count].astype(np.float64)
     again = room.preempted * room.preempted_tokens
-    return Prompts(
+    found = Prompts(
         heads.sum(axis=1) + again,
-        (heads**2).sum(axis=1) / 2 + again * room.preempted_tokens / 2,
+        (heads * heads).sum(axis=1) / 2 + again * room.preempted_tokens / 2,
         (heads > 0).sum(axis=1) + float(room.preempted),
     )
+    if batch.replicas > 1:
+        return found
+    return Prompts(float(found.tokens[0]), float(found.pairs[0]), float(found.count[0]))
 
 
 def _later(forward: Forward, batch: Batch, course: Intervals, room: Places) -> list[Leaf]:
@@ -133,7 +136,7 @@ def _offsets(line: Timeline, course: Intervals, first: Floats, step: Floats, ent
             before = np.searchsorted(line.starts[row], line.ends[row], side="left")
             entered = np.maximum(before, np.arange(1, len(before) + 1))
             out[row] += np.concatenate([[0.0], np.cumsum(entries[row])])[entered]
-    return out + np.asarray(first)[:, None]
+    return out + np.atleast_1d(first)[:, None]
 
 
 def _total(leaves: list[Leaf]) -> Floats:
