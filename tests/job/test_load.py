@@ -53,7 +53,7 @@ def test_a_reward_function_beside_the_job_file(tmp_path: Path) -> None:
         "raise SystemExit\ndef score(prompt, response, answer): ...\n"
     )
     job = load_job(write_job(tmp_path, {"reward.name": "python:my_reward_beside:score"}))
-    assert job.reward.import_from == str(tmp_path), "and checking did not run it"
+    assert job.reward[0].import_from == str(tmp_path), "and checking did not run it"
 
 
 def test_frozen(tmp_path: Path) -> None:

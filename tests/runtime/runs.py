@@ -12,7 +12,6 @@ import yaml
 from safetensors.torch import load_file
 
 from plans import make_plan
-from rpeg.algorithms.pieces import with_evaluation
 from rpeg.cluster import local
 from rpeg.ir import Kind
 from rpeg.job import Job, parse_job
@@ -122,9 +121,7 @@ def plan_for(
     shifts: Mapping[str, int] = MappingProxyType({}),
 ) -> Plan:
     """A plan with these stages on these devices and the others on `rest`; trainers are sharded by `zero`."""
-    graph = job.algorithm.graph()
-    if job.evaluation.every:
-        graph = with_evaluation(graph, job.evaluation.every)
+    graph = job.graph()
     where = {s.name: blocks.get(s.name, rest) for s in graph.stages if s.kind is not Kind.HOST}
     workload = Workload(
         job.batch.prompts,

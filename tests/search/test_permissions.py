@@ -8,7 +8,6 @@ import pytest
 from problems import problem
 
 from plans import make_plan
-from rpeg.algorithms.pieces import with_evaluation
 from rpeg.cli._planning import check_is_for
 from rpeg.errors import InputError
 from rpeg.job import Job, parse_job
@@ -65,7 +64,7 @@ def _job(**allow: object) -> Job:
 
 
 def _plan(job: Job, *texts: str) -> Plan:
-    graph = with_evaluation(job.algorithm.graph(), job.evaluation.every)
+    graph = job.graph()
     after = graph
     for text in texts:
         after = parse(text).apply(after)

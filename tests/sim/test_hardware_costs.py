@@ -57,7 +57,7 @@ def test_equal_questions_are_answered_once_wherever_they_are_asked() -> None:
     assert len(memo) == 1
 
 
-def test_weights_stay_where_layouts_coincide_and_move_elsewhere() -> None:
+def test_weights_move_to_layouts_that_differ() -> None:
     def transfer(plan: Plan) -> float:
         costs = StageCosts(plan, FACTS)
         names = [

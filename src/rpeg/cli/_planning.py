@@ -110,14 +110,11 @@ def _check_graph(plan: Plan, job: Job) -> None:
     """A plan's graph is the algorithm's, changed by the transforms that the plan names and by nothing else."""
     import difflib
 
-    from rpeg.algorithms.pieces import with_evaluation
     from rpeg.errors import InputError
     from rpeg.text import text
     from rpeg.transforms import parse_all
 
-    graph = job.algorithm.graph()
-    if job.evaluation.every:
-        graph = with_evaluation(graph, job.evaluation.every)
+    graph = job.graph()
     for transform in parse_all(plan.applied):
         graph = transform.apply(graph)
     if graph != plan.graph:

@@ -53,7 +53,7 @@ def understood(job: Job) -> Iterator[tuple[str, str]]:
     yield "job", f"{job.name}: {job.steps} steps, seed {job.seed}, {job.dtype}"
     hyper = ", ".join(f"{key} {value}" for key, value in asdict(job.algorithm.hyper).items())
     yield "algorithm", f"{job.algorithm.name}: {hyper}"
-    for model in job.algorithm.graph().models:
+    for model in job.graph().models:
         yield model.name, _model(job, model.name, model.trainable)
         for note in _notes(job, model.name):
             yield "", note

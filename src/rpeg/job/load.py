@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,10 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from rpeg.errors import JobError
-from rpeg.job import bundled, document, hardware, models, paths, rules
+from rpeg.job import document, hardware, models, paths, rules, sources
 from rpeg.job.algorithm import schema_of
-from rpeg.job.problems import section_of, stop, translate
+from rpeg.job.problems import Problem, section_of, stop, translate
+from rpeg.job.rewards import Reward
 from rpeg.job.schema import Job, ModelChoice, Models
 
 
@@ -46,7 +49,7 @@ def parse_job(text: str, file: str = "job.yaml", base_dir: str | Path = ".") -> 
         job = located(job, Path(base_dir))
         found = rules.problems(job)
     if found:
-        raise stop(file, [problem.located(parsed.lines) for problem in found])
+        raise stop(file, [_as_spelt(problem, data).located(parsed.lines) for problem in found])
     return job
 
 
@@ -64,8 +67,9 @@ def located(job: Job, base_dir: Path) -> Job:
         update={
             "models": job.models.model_copy(update=chosen),
             "data": job.data.model_copy(update=files),
-            "reward": job.reward.model_copy(
-                update={"import_from": paths.absolute(job.reward.import_from, base_dir)}
+            "reward": _rewards(job.reward, base_dir),
+            "evaluation": job.evaluation.model_copy(
+                update={"reward": job.evaluation.reward and _rewards(job.evaluation.reward, base_dir)}
             ),
             "cluster": paths.absolute(job.cluster, base_dir) if isinstance(job.cluster, str) else job.cluster,
             "output": paths.absolute(job.output, Path()),
@@ -73,11 +77,32 @@ def located(job: Job, base_dir: Path) -> Job:
     )
 
 
+def _rewards(rewards: Iterable[Reward], base_dir: Path) -> tuple[Reward, ...]:
+    return tuple(
+        reward.model_copy(update={"import_from": paths.absolute(reward.import_from, base_dir)})
+        for reward in rewards
+    )
+
+
 def _section(data: dict[str, Any], path: tuple[str, ...]) -> type[BaseModel] | None:
     """The schema at a key path; that of the algorithm follows its name."""
     if path == ("algorithm",):
         return schema_of(data["algorithm"])
+    if path[-2:-1] == ("reward",):  # an index
+        return Reward
     return section_of(Job, path)
+
+
+def _as_spelt(problem: Problem, data: dict[str, Any]) -> Problem:
+    """A single reward is a list of one inside; the user wrote no index."""
+    key = problem.key
+    for at in range(1, len(key)):
+        above: Any = data
+        for name in key[:at]:
+            above = above.get(name) if isinstance(above, Mapping) else None
+        if key[at - 1] == "reward" and key[at] == "0" and isinstance(above, Mapping):
+            return replace(problem, key=(*key[:at], *key[at + 1 :]))
+    return problem
 
 
 def _model_path(path: str, base_dir: Path) -> str:
@@ -85,4 +110,4 @@ def _model_path(path: str, base_dir: Path) -> str:
 
 
 def _data_path(path: str | None, base_dir: Path) -> str | None:
-    return path if not path or path.startswith(bundled.PREFIX) else paths.absolute(path, base_dir)
+    return path if not path or path.startswith(sources.PREFIXES) else paths.absolute(path, base_dir)

@@ -1,17 +1,15 @@
-"""Data files: JSON Lines, one object a line, a prompt and an answer in each."""
+"""Records: a prompt and an answer from each row of a source of data; see `sources` for what these may be."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from rpeg.errors import InputError, nearest
-from rpeg.job import bundled
+from rpeg.job import sources
 from rpeg.job.problems import show
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -19,76 +17,77 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class Record:
-    """A line of a data file. index: its place among the records of the file, from 0."""
+    """A row. index: its place among the rows, from 0.
+
+    prompt: text; of a chat the last message. messages: (role, content) of a prompt that is a chat, else empty.
+    answer: text; numbers are spelt out, objects are JSON.
+    """
 
     index: int
     prompt: str
     answer: str
-
-
-def data_path(path: str) -> Path:
-    """The file of a `bundled:PATH` or of a path. InputError when there is none."""
-    if path.startswith(bundled.PREFIX):
-        return bundled.data_file(path.removeprefix(bundled.PREFIX))
-    file = Path(os.path.expanduser(path))
-    if os.path.isdir(file):
-        raise InputError(f"{file} is a directory, a JSONL file is needed")
-    if os.path.exists(file) and not os.path.isfile(file):
-        raise InputError(f"{file} is a device or a pipe, a regular file is needed")
-    if not os.path.isfile(file):
-        beside = (p.name for p in file.parent.glob("*.jsonl")) if os.path.isdir(file.parent) else ()
-        hint = nearest(file.name, beside)
-        raise InputError(
-            f"there is no file {file}. {hint if 'mean' in hint else 'Paths start at the job file.'}"
-        )
-    return file
+    messages: tuple[tuple[str, str], ...] = ()
 
 
 def read_records(path: str, prompt: str = "prompt", answer: str = "answer") -> tuple[Record, ...]:
-    """All records of a file; blank lines are passed over. Answers that are numbers become text.
+    """All records of a source. prompt, answer: fields; a dot leads into an object, as in `reward_model.ground_truth`.
 
-    InputError names the file, the line and the field that is wrong.
+    InputError names the source, the row and the field that is wrong.
     """
-    file = data_path(path)
-    try:
-        with file.open(encoding="utf-8-sig") as lines:
-            rows = list(_rows(file, lines))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{file} cannot be read as text: {error}") from None
-    if not rows:
-        raise InputError(f"{file} holds no records, at least one line is needed")
-    return tuple(
-        Record(
-            index, _field(file, line, row, prompt, (str,)), _field(file, line, row, answer, (str, int, float))
-        )
-        for index, (line, row) in enumerate(rows)
+    records = tuple(
+        _record(index, place, row, prompt, answer) for index, (place, row) in enumerate(sources.rows(path))
     )
+    if not records:
+        raise InputError(f"{path} holds no records, at least one row is needed")
+    return records
 
 
-def _rows(file: Path, lines: Iterator[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line, parse_constant=_not_json)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{file}:{number}: is not JSON: {error}") from None
-        if not isinstance(row, dict):
-            raise InputError(f"{file}:{number}: holds {show(row)}, a JSON object with the fields is needed")
-        yield number, row
+def field_of(place: str, row: Mapping[str, Any], name: str) -> Any:
+    """The value of a field, by its own name or by a path of names with dots."""
+    if name in row:
+        return row[name]
+    value: Any = row
+    for part in name.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            raise InputError(f"{place}: has no field '{name}'. {nearest(name, row)}")
+        value = value[part]
+    return value
 
 
-def _not_json(constant: str) -> None:
-    """NaN and Infinity, which Python's reader takes."""
-    raise ValueError(f"{constant} is no JSON number")
+def text_of(place: str, name: str, value: Any) -> str:
+    """The value of a field that must be text."""
+    if not isinstance(value, str):
+        raise InputError(f"{place}: field '{name}' is {show(value)}, text is needed")
+    if _SURROGATE.search(value):
+        raise InputError(f"{place}: field '{name}' is {show(value)}, a lone surrogate is no character")
+    return value
 
 
-def _field(file: Path, line: int, row: dict[str, Any], name: str, kinds: tuple[type, ...]) -> str:
-    if name not in row:
-        raise InputError(f"{file}:{line}: has no field '{name}'. {nearest(name, row)}")
-    value = row[name]
-    if isinstance(value, bool) or not isinstance(value, kinds):
-        raise InputError(f"{file}:{line}: field '{name}' is {show(value)}, text is needed")
-    if _SURROGATE.search(str(value)):
-        raise InputError(f"{file}:{line}: field '{name}' is {show(value)}, a lone surrogate is no character")
-    return str(value)
+def _record(index: int, place: str, row: Mapping[str, Any], prompt: str, answer: str) -> Record:
+    asked = field_of(place, row, prompt)
+    messages = _messages(place, prompt, asked) if isinstance(asked, list | tuple) else ()
+    text = messages[-1][1] if messages else text_of(place, prompt, asked)
+    return Record(index, text, _answer(place, answer, field_of(place, row, answer)), messages)
+
+
+def _messages(place: str, name: str, value: Any) -> tuple[tuple[str, str], ...]:
+    found = []
+    for message in value:
+        if not isinstance(message, Mapping) or not {"role", "content"} <= set(message):
+            raise InputError(
+                f"{place}: field '{name}' holds {show(message)}, a chat message has role and content"
+            )
+        found.append(
+            (text_of(place, f"{name}.role", message["role"]), text_of(place, f"{name}.content", message["content"]))
+        )
+    if not found:
+        raise InputError(f"{place}: field '{name}' is an empty chat")
+    return tuple(found)
+
+
+def _answer(place: str, name: str, value: Any) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, Mapping):
+        return json.dumps(value, default=str, ensure_ascii=False)
+    return text_of(place, name, value)

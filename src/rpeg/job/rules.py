@@ -6,35 +6,28 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-import rpeg
 from rpeg.architecture.library import find
 from rpeg.errors import InputError, nearest
 from rpeg.ir import Graph, Scope
-from rpeg.job.functions import PREFIX, check_function
 from rpeg.job.hardware import LOCAL, described, part
 from rpeg.job.models import ModelSource, resolve_model
 from rpeg.job.paths import absolute, why_not_output
 from rpeg.job.problems import Problem, sentence
 from rpeg.job.records import read_records
 from rpeg.job.rules_batch import bounded, divisible
+from rpeg.job.rules_reward import RULES as REWARD_RULES
 from rpeg.job.schema import Job
 
 Rule = Callable[[Job], Iterable[Problem]]
 
 ENGINES = ("deepspeed", "eager", "sglang", "tensorrt-llm", "vllm")
 TRAINERS = ("compiled", "eager", "flash", "megatron")
-ROLES = ("actor", "critic", "reference")
-_VERIFIERS = Path(rpeg.__file__).parent / "backends" / "reward" / "verifiers"
+ROLES = ("actor", "critic", "reference", "reward")
 
 
 def problems(job: Job) -> list[Problem]:
     """Everything that breaks a rule, in the order of `RULES`."""
     return [problem for rule in RULES for problem in rule(job)]
-
-
-def verifiers() -> tuple[str, ...]:
-    """Names of the built-in verifiers: the files of `backends/reward/verifiers`, listed and not imported."""
-    return tuple(sorted(path.stem for path in _VERIFIERS.glob("[!_]*.py")))
 
 
 def models_exist(job: Job) -> Iterator[Problem]:
@@ -56,7 +49,7 @@ def models_exist(job: Job) -> Iterator[Problem]:
 def models_are_used(job: Job) -> Iterator[Problem]:
     """A role that the algorithm has no use for is a misunderstanding."""
     used = {model.name for model in _graph(job).models}
-    for role in ROLES:
+    for role in ROLES[:3]:  # the reward model's own rule is `reward_model_is_used`
         if getattr(job.models, role) is not None and role not in used:
             text = (
                 f"is given, but {job.algorithm.name} with these hyperparameters uses only "
@@ -113,7 +106,7 @@ def data_is_readable(job: Job) -> Iterator[Problem]:
     """Both files can be read line by line, and hold enough prompts."""
     if not job.data.train:
         if job.is_local or job.lengths.expected_prompt is None:
-            way = "give a JSONL file" + (
+            way = "give a file of prompts" + (
                 "" if job.is_local else ", or lengths.expected_prompt to plan without"
             )
             yield Problem(("data", "train"), f"is missing: {way}.")
@@ -141,20 +134,18 @@ def evaluation_has_data(job: Job) -> Iterator[Problem]:
             "or set evaluation.every: 0."
         )
         yield Problem(("data", "heldout"), text)
+    if job.evaluation.samples > 1 and not job.evaluation.temperature:
+        text = (
+            f"is 0, greedy, but evaluation.samples is {job.evaluation.samples}: all responses to a prompt would be alike. "
+            "Set a temperature, such as 1.0, or samples: 1."
+        )
+        yield Problem(("evaluation", "temperature"), text)
 
 
-def reward_exists(job: Job) -> Iterator[Problem]:
-    """A built-in verifier by its name, or a function that can be found."""
-    name = job.reward.name
-    if name.startswith(PREFIX):
-        try:
-            check_function(name, job.reward.import_from)
-        except InputError as error:
-            yield Problem(("reward", "name"), sentence(error))
-    elif name not in verifiers():
-        hint = nearest(name, verifiers())
-        text = f"there is no verifier '{name}'. {hint} Your own: python:package.module:function."
-        yield Problem(("reward", "name"), text)
+def chat_has_a_template(job: Job) -> Iterator[Problem]:
+    """A system message is said in a chat."""
+    if job.data.system is not None and not job.data.chat_template:
+        yield Problem(("data", "system"), "is given, but chat_template is false: set it to true, or leave it out.")
 
 
 def cluster_exists(job: Job) -> Iterator[Problem]:
@@ -225,7 +216,7 @@ RULES: tuple[Rule, ...] = (
     models_exist,
     models_are_used,
     data_is_readable,
-    reward_exists,
+    *REWARD_RULES,
     bounded,
     divisible,
     groups_have_peers,
@@ -236,13 +227,13 @@ RULES: tuple[Rule, ...] = (
     staleness_is_allowed,
     sharing_has_a_critic,
     evaluation_has_data,
+    chat_has_a_template,
     output_is_writable,
 )
 
 
 def _graph(job: Job) -> Graph:
-    graph: Graph = job.algorithm.graph()
-    return graph
+    return job.graph()
 
 
 def _source(job: Job, role: str) -> ModelSource | None:

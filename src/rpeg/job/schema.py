@@ -11,7 +11,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from rpeg.algorithms.pieces import with_evaluation
+from rpeg.algorithms.rewarding import with_reward_model
 from rpeg.cluster import Cluster
+from rpeg.ir import Graph
 from rpeg.job.algorithm import AlgorithmSection
 from rpeg.job.fields import (
     LARGEST,
@@ -21,6 +24,7 @@ from rpeg.job.fields import (
     DType,
     Flag,
     NonNegative,
+    Number,
     OptionalPathText,
     PathText,
     Positive,
@@ -32,6 +36,9 @@ from rpeg.job.fields import (
 )
 from rpeg.job.hardware import ClusterChoice, described, is_local
 from rpeg.job.models import ModelSource, resolve_model
+from rpeg.job.rewards import MODEL, Reward, Rewards, uses_model
+
+MOST_EVALUATION_SAMPLES = 1024
 
 
 class Section(BaseModel):
@@ -50,7 +57,7 @@ class ModelChoice(Section):
 
 
 class Models(Section):
-    """The models by role. Critic and reference start as the actor unless they are given."""
+    """The models by role. Critic and reference start as the actor unless they are given; a reward model is given or none."""
 
     actor: ModelChoice = Field(description="the model to train, such as {path: bundled:tiny}")
     critic: ModelChoice | None = Field(
@@ -58,6 +65,10 @@ class Models(Section):
     )
     reference: ModelChoice | None = Field(
         default=None, description="the frozen reference; default: the initial actor"
+    )
+    reward: ModelChoice | None = Field(
+        default=None,
+        description="the reward model: a sequence classifier of one label, or a model with a value head",
     )
 
     def of(self, role: str) -> ModelChoice:
@@ -70,33 +81,26 @@ class Models(Section):
 
 
 class Data(Section):
-    """JSONL files: one prompt a line, with the answer that the reward checks against."""
+    """Prompts, with the answers that the reward checks against: see `records` for what can be read."""
 
     train: OptionalPathText = Field(
-        default="", description="a JSONL file of prompts (relative to the job file), or bundled:PATH"
+        default="",
+        description="prompts: a .jsonl or .parquet file or a saved dataset's directory (relative to the job file), "
+        "bundled:PATH, hf:ORG/NAME#SPLIT or reasoning-gym:TASK",
     )
-    heldout: PathText | None = Field(
-        default=None, description="a JSONL file of prompts that are never trained on"
+    heldout: PathText | None = Field(default=None, description="prompts that are never trained on, given likewise")
+    prompt: Text = Field(
+        default="prompt", description="the field with the prompt: text or chat messages; dots lead inwards"
     )
-    prompt: Text = Field(default="prompt", description="the field of a line that holds the prompt")
-    answer: Text = Field(default="answer", description="the field of a line that holds the answer")
+    answer: Text = Field(default="answer", description="the field with the answer; dots lead inwards")
+    system: Text | None = Field(
+        default=None, description="a system message before each prompt; needs chat_template"
+    )
     chat_template: Flag = Field(
         default=False, description="whether prompts go through the tokenizer's chat template"
     )
-
-
-class Reward(Section):
-    """How a response is scored."""
-
-    name: Text = Field(description="a verifier (exact, numeric) or python:package.module:function")
-    time_limit_seconds: Annotated[Positive, Field(le=86_400)] = Field(
-        default=5.0, description="a python: function that takes longer scores zero"
-    )
-    truncated: Literal["score", "zero"] = Field(
-        default="score", description="a response cut at max_response: score it like others, or give it zero"
-    )
-    import_from: PathText = Field(
-        default=".", description="directory (relative to the job file) to import python: from"
+    shuffle: Flag = Field(
+        default=True, description="whether each epoch has an order of its own, or all that of the file"
     )
 
 
@@ -223,10 +227,25 @@ class Wishes(Section):
 
 
 class Evaluation(Section):
-    """Accuracy on held-out prompts."""
+    """Rewards on held-out prompts, by verifiers."""
 
     every: CountOrNone = Field(default=0, description="steps between evaluations; 0: never")
     prompts: Size = Field(default=128, description="held-out prompts in an evaluation")
+    samples: Annotated[Count, Field(le=MOST_EVALUATION_SAMPLES)] = Field(
+        default=1, description="responses to each prompt; from 2 on also pass@k, at a temperature above 0"
+    )
+    temperature: NonNegative = Field(default=0.0, description="of the responses; 0: greedy")
+    solved: Number = Field(default=1.0, description="a response solves its prompt with a first reward of so much")
+    reward: Rewards | None = Field(
+        default=None, description="how to score; default: the verifiers among the job's rewards"
+    )
+
+
+class Reading(Section):
+    """Samples that are kept for people to read."""
+
+    every: CountOrNone = Field(default=10, description="steps between those whose samples are kept; 0: never")
+    count: Size = Field(default=8, description="samples kept of such a step")
 
 
 class Checkpoint(Section):
@@ -244,7 +263,9 @@ class Job(Section):
     models: Models = Field(description="actor, and where they differ critic and reference")
     dtype: DType = Field("float32", description="number format of parameters and activations")
     data: Data = Field(description="train: a JSONL file of prompts and answers")
-    reward: Reward = Field(description="name: exact, numeric or python:package.module:function")
+    reward: Rewards = Field(
+        description="name: exact, numeric, … or python:package.module:function; or a list of such, with weights"
+    )
     batch: Batch = Field(description="prompts, samples_per_prompt, minibatches")
     lengths: Lengths = Field(description="max_prompt and max_response, in tokens")
     sampling: Sampling = Field(default_factory=Sampling, description="temperature, top_p, top_k")
@@ -260,6 +281,10 @@ class Job(Section):
     seed: Seed = Field(default=0, description="fixes every draw")
     evaluation: Evaluation = Field(default_factory=Evaluation, description="held-out accuracy")
     checkpoint: Checkpoint = Field(default_factory=Checkpoint, description="what is kept")
+    samples: Reading = Field(default_factory=Reading, description="samples to read with `rpeg samples`")
+    loggers: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = Field(
+        default=(), description="where metrics go beside the console and metrics.jsonl"
+    )
     output: PathText = Field(description="the run's directory (relative to where rpeg is started)")
 
     @property
@@ -271,6 +296,19 @@ class Job(Section):
     def hardware(self) -> Cluster:
         """The described cluster to plan for. InputError where it is unknown."""
         return described(self.cluster, self.prices)
+
+    def graph(self) -> Graph:
+        """One step of the algorithm, with the reward model and the evaluation that the job asks for."""
+        graph: Graph = self.algorithm.graph()
+        if uses_model(self.reward):
+            graph = with_reward_model(graph)
+        return with_evaluation(graph, self.evaluation.every) if self.evaluation.every else graph
+
+    @property
+    def evaluation_reward(self) -> tuple[Reward, ...]:
+        """How held-out responses are scored: without a reward model, which only training runs."""
+        chosen = self.evaluation.reward or self.reward
+        return tuple(reward for reward in chosen if reward.name != MODEL)
 
     @property
     def devices(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rpeg.algorithms.pieces import with_evaluation
 from rpeg.architecture import Architecture
 from rpeg.cluster import Cluster, local
 from rpeg.cost import Calibration
@@ -23,9 +22,7 @@ def from_job(job: Job, memory_bytes: int, calibration: Calibration | None = None
 
     Raises InputError where a model or the data cannot be read. Loads neither weights nor tokenizer.
     """
-    graph = job.algorithm.graph()
-    if job.evaluation.every:
-        graph = with_evaluation(graph, job.evaluation.every)
+    graph = job.graph()
     architectures = {model.name: model_architecture(job, model.name) for model in graph.models}
     prompts, prompt_source = _prompt_lengths(job, architectures["actor"])
     responses, response_source = _response_lengths(job)
@@ -41,7 +38,7 @@ def from_job(job: Job, memory_bytes: int, calibration: Calibration | None = None
     facts = Facts(
         architectures,
         job.dtype,
-        job.evaluation.prompts if job.evaluation.every else 0,
+        job.evaluation.prompts * job.evaluation.samples if job.evaluation.every else 0,
         calibration,
         job.software.engine,
         job.software.trainer,

@@ -70,7 +70,8 @@ def _experts_points(kind: DeviceKind, columns: Columns, dtype: str) -> Points:
     even = columns["distribution"] == "balanced"
     touched = np.where(even, np.minimum(rows, experts), experts_touched(rows, experts))
     work = experts_work(rows, experts, hidden, inner, stored(dtype), touched)
-    wrong = impossible_points(kind, ideal_seconds(kind, work, stored(dtype)) / seconds, work)
+    # Of skewed rows it is not known how many experts they touch: only even ones tell.
+    wrong = even & impossible_points(kind, ideal_seconds(kind, work, stored(dtype)) / seconds, work)
     model = np.stack([hidden, columns["inter_size"], columns["topk"], experts], 1)
     keep = ~np.isin(_rows_as_keys(model), _rows_as_keys(model[wrong]))
     coordinates = (rows, experts, hidden * inner)
