@@ -259,7 +259,7 @@ class Job(Section):
     """One training job. After `load_job` every path in it is absolute (or bundled:, package:, a Hugging Face id)."""
 
     name: Text = Field(description="a name for the run")
-    algorithm: AlgorithmSection = Field(description="name: ppo or grpo, and its hyperparameters")
+    algorithm: AlgorithmSection = Field(description="name: ppo, grpo, rloo, dapo …, and its hyperparameters")
     models: Models = Field(description="actor, and where they differ critic and reference")
     dtype: DType = Field("float32", description="number format of parameters and activations")
     data: Data = Field(description="train: a JSONL file of prompts and answers")
