@@ -21,6 +21,7 @@ from rpeg.runtime import Options, Outcome, prepare_directory, train
 from rpeg.runtime.record import StepRecord
 from rpeg.runtime.run_directory import Checkpoint
 from rpeg.trace import Entry, Trace, read_traces
+from rpeg.transforms import parse
 from rpeg.workload import Workload, constant
 
 PROMPTS, SAMPLES, MINIBATCHES = 4, 4, 2
@@ -122,7 +123,10 @@ def plan_for(
 ) -> Plan:
     """A plan with these stages on these devices and the others on `rest`; trainers are sharded by `zero`."""
     graph = job.graph()
-    where = {s.name: blocks.get(s.name, rest) for s in graph.stages if s.kind is not Kind.HOST}
+    final = graph
+    for text in transforms:
+        final = parse(text).apply(final)
+    where = {s.name: blocks.get(s.name, rest) for s in final.stages if s.kind is not Kind.HOST}
     workload = Workload(
         job.batch.prompts,
         job.batch.samples_per_prompt,
@@ -133,11 +137,11 @@ def plan_for(
     )
     return make_plan(
         graph,
-        {**where, **blocks},
+        where,
         transforms,
         shifts,
         workload,
-        zero={s.name: zero for s in graph.stages if s.kind is Kind.TRAIN},
+        zero={s.name: zero for s in final.stages if s.kind is Kind.TRAIN},
         cluster=local(2, 2 * 2**34),
         microbatch=job.batch.microbatch,
     )

@@ -70,9 +70,14 @@ def decode(samples: Samples, tokenizer: Any) -> list[str]:
     return [str(text) for text in tokenizer.batch_decode(rows, skip_special_tokens=True)]
 
 
-def column_ops(samples: Samples, ops: Sequence[Op], job: Job) -> tuple[Samples, dict[str, float]]:
-    """What the algorithm's column operations give, one after another, in double precision."""
+def column_ops(samples: Samples, ops: Sequence[Op], job: Job, step: int) -> tuple[Samples, dict[str, float]]:
+    """What the algorithm's column operations give, one after another, in double precision.
+
+    Beside the columns that have come they find `staleness`, where it is known which version sampled a token.
+    """
     module, hyper = algorithms.load(job.algorithm.name), job.algorithm.hyper
+    if "versions" in samples.token:
+        samples = samples.with_columns({"staleness": step - samples.token["versions"]})
     columns, mask = padded_columns(samples, torch.float64)
     for op in ops:
         columns.update(module.OPS[op.name](columns, mask, hyper))
