@@ -10,7 +10,7 @@ import pytest
 
 from rpeg.validation import rl
 from rpeg.validation.rl_rows import table_row
-from rpeg.validation.rl_step import bins, drawn, step_cost
+from rpeg.validation.rl_step import drawn, filled, step_cost
 
 # NVIDIA-NeMo/RL docs/about/performance-summary.md, v0.6; its recipe grpo-qwen3-32b-4n8g.yaml. Shape: the model's
 # config.json.
@@ -106,7 +106,7 @@ def test_dapo_generates_more_than_it_trains():
     row = changed(algorithm="DAPO", samples_per_step=512)
     row["setting"]["recipe_resolved"] |= {"num_prompts_per_step": 256, "num_generations_per_prompt": 16}
     step = table_row(row)
-    assert (step.generated, step.trained) == (4096, 512)
+    assert (step.generated, step.trained, step.updates) == (12288, 4096, 8)
 
 
 def test_no_reference_without_a_penalty():
@@ -125,9 +125,9 @@ def test_drawn_lengths_keep_the_mean_and_never_pass_the_longest():
 
 
 def test_bins_hold_whole_sequences():
-    assert bins(np.array([3000, 3000, 3000]), 4096) == 3
-    assert bins(np.array([2000, 1000, 1000, 96]), 4096) == 1
-    assert bins(np.array([5000]), 4096) == 1
+    assert filled(np.array([3000, 3000, 3000]), 4096) == [3000, 3000, 3000]
+    assert filled(np.array([2000, 1000, 1000, 96]), 4096) == [4096]
+    assert filled(np.array([5000]), 4096) == [5000]
 
 
 def test_more_devices_take_less_time():

@@ -96,7 +96,8 @@ def combine(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """
     if len(parts) == 1:
         return dict(parts[0])
-    return {name: _combined(name, parts) for name in parts[0]}
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {name: _combined(name, parts) for name in names}
 
 
 def _combined(name: str, parts: Sequence[Mapping[str, float]]) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -11,6 +11,8 @@ from torch import Tensor
 
 from rpeg.backends.training import collectives
 from rpeg.backends.training.collectives import Group
+
+LARGEST = "_max"
 
 
 class TokenLossLike(Protocol):
@@ -26,16 +28,13 @@ class TokenLossLike(Protocol):
 Loss = Callable[[Mapping[str, Tensor], Tensor], TokenLossLike]
 
 
-LARGEST = "_max"
-"""How the name of a metric ends whose largest value counts, not its mean."""
-
-
 @dataclass
 class Tally:
-    """loss: Σ weight · loss on this rank. values: of each metric the sum over this rank's `tokens`, or the largest."""
+    """loss: Σ weight · loss on this rank. sums: Σ of each metric over this rank's `tokens`; the largest where its name
+    ends in `_max`."""
 
     loss: list[Tensor] = field(default_factory=list)
-    values: dict[str, list[Tensor]] = field(default_factory=dict)
+    sums: dict[str, list[Tensor]] = field(default_factory=dict)
     tokens: int = 0
 
     def add(self, loss: Tensor, metrics: Mapping[str, Tensor], mask: Tensor, tokens: int) -> None:
@@ -43,31 +42,30 @@ class Tally:
         self.loss.append(loss.detach())
         self.tokens += tokens
         for name, metric in metrics.items():
-            inside = metric.detach()[mask].double()
-            if name.endswith(LARGEST):
-                found = inside.amax() if inside.numel() else inside.new_tensor(-torch.inf)
-            else:
-                found = inside.sum()
-            self.values.setdefault(name, []).append(found)
+            inside = torch.where(mask, metric.detach(), 0).double()
+            largest = name.endswith(LARGEST) and inside.numel()
+            self.sums.setdefault(name, []).append(inside.max() if largest else inside.sum())
 
     def reduce(self, group: Group, device: torch.device) -> tuple[float, int, dict[str, float]]:
-        """Over all ranks: the loss, the tokens, and each metric's mean over them or largest value. Collective."""
+        """Over all ranks: the loss, the tokens, and each metric's mean over them, or its largest. Collective."""
         mine = [
             _total(self.loss),
             self.tokens,
-            {name: _reduced(name, torch.stack(parts).tolist()) for name, parts in self.values.items()},
+            {name: _put_together(name, s) for name, s in self.sums.items()},
         ]
         ranks = collectives.gather_json(mine, group, device)
         tokens = sum(r[1] for r in ranks)
-        found = {}
-        for name in sorted({name for r in ranks for name in r[2]}):
-            value = _reduced(name, [r[2][name] for r in ranks if name in r[2]])
-            found[name] = value if name.endswith(LARGEST) else value / max(1, tokens)
-        return sum(r[0] for r in ranks), tokens, found
+        names = sorted({name for r in ranks for name in r[2]})
+        found = {name: [r[2][name] for r in ranks if name in r[2]] for name in names}
+        means = {
+            name: max(values) if name.endswith(LARGEST) else sum(values) / max(1, tokens)
+            for name, values in found.items()
+        }
+        return sum(r[0] for r in ranks), tokens, means
 
 
-def _reduced(name: str, values: Sequence[float]) -> float:
-    return max(values) if name.endswith(LARGEST) else sum(values)
+def _put_together(name: str, parts: list[Tensor]) -> float:
+    return float(torch.stack(parts).max()) if name.endswith(LARGEST) else _total(parts)
 
 
 def _total(parts: list[Tensor]) -> float:

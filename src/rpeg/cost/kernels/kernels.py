@@ -121,7 +121,7 @@ class Kernels:
         asked_ = self._of("attention", _attention_dtype(dtype), library, head_dim, compute)
         if asked_ is None:
             return self._roofline(work, compute, 0.5)
-        length = 2.0 * pairs / tokens
+        length = _length(pairs, tokens)
         timed = asked_.timed(work, kv_heads / heads, tokens * heads, length)
         slower = self.stack.kernels.attention_slowdown
         return Timed(timed.seconds * slower, timed.flops, timed.bytes, timed.measured and slower == 1.0)
@@ -159,7 +159,7 @@ class Kernels:
         asked_ = self._of("latent_attention", "bfloat16", self.stack.kernels.library, 0, compute)
         if asked_ is None:
             return self._roofline(work, compute, 0.5)
-        return asked_.timed(work, tokens * heads, 2.0 * pairs / tokens)
+        return asked_.timed(work, tokens * heads, _length(pairs, tokens))
 
     def latent_attention_backward(
         self, pairs: Amount, tokens: Amount, heads: float, nope: float, rope: float, value: float, dtype: str
@@ -239,6 +239,13 @@ class Kernels:
         bandwidth = MEMORY_EFFICIENCY * self.kind.memory_bandwidth_bytes_per_second
         seconds = _largest(flops / (efficiency * self.kind.peak(compute)), moved / bandwidth)
         return Timed(_largest(seconds, self.floor_seconds), flops, moved)
+
+
+def _length(pairs: Amount, tokens: Amount) -> Amount:
+    """Of the sequences, 0 where there are none."""
+    if isinstance(tokens, float | int):
+        return 2.0 * pairs / tokens if tokens else 0.0
+    return 2.0 * pairs / np.where(tokens > 0, tokens, 1.0)
 
 
 def _attention_dtype(dtype: str) -> str:
