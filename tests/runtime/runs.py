@@ -80,12 +80,18 @@ def tiny_model(directory: Path) -> Path:
 
 
 def make_job(
-    model: Path, output: Path, *, algorithm: str = "ppo", dtype: str = "float64", **changes: object
+    model: Path,
+    output: Path,
+    *,
+    algorithm: str = "ppo",
+    dtype: str = "float64",
+    hyper: Mapping[str, object] = MappingProxyType({}),
+    **changes: object,
 ) -> Job:
-    """A job of two steps; `changes` are sections to replace."""
+    """A job of two steps; `changes` are sections to replace, `hyper` the algorithm's hyperparameters."""
     value: dict[str, object] = {
         "name": "test",
-        "algorithm": {"name": algorithm},
+        "algorithm": {"name": algorithm, **hyper},
         "models": {"actor": {"path": str(model)}},
         "dtype": dtype,
         "data": {"train": "bundled:chain_sum/train.jsonl", "heldout": "bundled:chain_sum/heldout.jsonl"},
