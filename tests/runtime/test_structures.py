@@ -55,16 +55,16 @@ def assert_alike(ran: Any, expected: Any, records: Any = None) -> None:
     assert prove_run(ran.traces).findings == ()
     for one, other in zip(records or ran.records, expected.records, strict=True):
         assert one.reward == other.reward
-        for name in (n for n in other.metrics if n.endswith(("loss", "grad_norm", "_max", "tokens", "ratio"))):
+        for name in (
+            n for n in other.metrics if n.endswith(("loss", "grad_norm", "_max", "tokens", "ratio"))
+        ):
             if name in one.metrics:
                 assert one.metrics[name] == pytest.approx(other.metrics[name], rel=0, abs=1e-9), name
     assert ran.weights.keys() == expected.weights.keys()
     for role, tensors in expected.weights.items():
         assert ran.weights[role].keys() == tensors.keys()
         for key, tensor in tensors.items():
-            torch.testing.assert_close(
-                ran.weights[role][key], tensor, rtol=0, atol=1e-8, msg=f"{role} {key}"
-            )
+            torch.testing.assert_close(ran.weights[role][key], tensor, rtol=0, atol=1e-8, msg=f"{role} {key}")
 
 
 SAME = {
