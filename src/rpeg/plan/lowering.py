@@ -256,7 +256,7 @@ def _data_arcs(shares: Shares, edge: Edge, lowered: Lowered) -> Iterator[Arc]:
     consumers = lowered.tasks_of(edge.dst)
     split = any(isinstance(dst.members, Prompts) for dst in consumers)
     for src in lowered.tasks_of(edge.src):
-        held = shares.held(src.covers, src.members) if split else None
+        held = shares.held(src.covers, src.members) if split and src.covers else None
         partial = _is_known_late(shares, src)
         for dst in consumers:
             shared = set(src.covers) & set(dst.covers)
