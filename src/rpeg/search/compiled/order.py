@@ -118,7 +118,10 @@ def start(
     for lane in range(lanes):
         if mask >> lane & 1:
             free[lane] = now + seconds
-            brought[lane] += (kind == RELOAD) - (kind == OFFLOAD)
+            if kind == RELOAD:
+                brought[lane] += 1
+            elif kind == OFFLOAD:
+                brought[lane] -= 1
     for i in range(head[node], head[node + 1]):
         arc = by_src[i]
         other = dst[arc]
@@ -144,7 +147,8 @@ def greedy(w: Work, items: int, lanes: int) -> bool:
     for i in range(w.head[items]):
         if w.height[i] == 0 and w.src[i] != w.dst[i]:
             waiting[w.dst[i]] += 1
-            beside[w.dst[i]] += w.item_kind[w.src[i]] != RELOAD
+            if kinds[w.src[i]] != RELOAD:
+                beside[w.dst[i]] += 1
     for lane in range(lanes):
         free[lane], brought[lane] = 0.0, 0
     now, started = 0.0, 0
