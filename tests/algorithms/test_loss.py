@@ -105,6 +105,8 @@ def test_ratio_is_finite_for_any_logprobs() -> None:
 def test_clipping_by_hand(
     ratio: float, advantage: float, dual: float | None, expected: float, clipped: bool
 ) -> None:
-    value, cut, over = clipping.clipped_policy_loss(torch.tensor([ratio]), torch.tensor([advantage]), 0.2, 0.2, dual)
+    value, cut, over = clipping.clipped_policy_loss(
+        torch.tensor([ratio]), torch.tensor([advantage]), 0.2, 0.2, dual
+    )
     assert value.item() == pytest.approx(expected)
     assert (cut | over).item() is clipped

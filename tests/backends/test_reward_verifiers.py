@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rpeg.backends.reward.verifiers import exact, numeric
-from rpeg.job.rules import verifiers
+from rpeg.job.rules_reward import verifiers
 
 NUMBERS = [
     ("76", "76"),
@@ -70,4 +70,4 @@ def test_exact() -> None:
 
 
 def test_the_job_file_knows_every_verifier() -> None:
-    assert verifiers() == ("exact", "numeric")
+    assert verifiers() == ("exact", "format", "math", "numeric", "reasoning_gym")

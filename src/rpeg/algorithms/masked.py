@@ -23,9 +23,9 @@ def masked_mean(values: Tensor, mask: Tensor, dim: int | None = None, epsilon: f
 
     values, mask: of one shape; mask is bool. epsilon: added to the count (see `conventions`).
     """
-    if dim is None:
-        return inside(values, mask).sum() / (mask.sum().clamp(min=1) + epsilon)
-    return inside(values, mask).sum(dim) / (mask.sum(dim).clamp(min=1) + epsilon)
+    kept = inside(values, mask)
+    total, count = (kept.sum(), mask.sum()) if dim is None else (kept.sum(dim), mask.sum(dim))
+    return total / (count.clamp(min=1).to(values.dtype) + epsilon)
 
 
 def masked_max(values: Tensor, mask: Tensor) -> Tensor:

@@ -34,33 +34,20 @@ class Wanted:
     logit_chunk: int | None = None
 
 
-class PolicyModel(nn.Module):
-    """A language model and its heads.
+class Headed(nn.Module):
+    """A Hugging Face module and the heads on it: what trainers need to know of any model.
 
-    hf: the unchanged Hugging Face module, for generation: a causal language model, or the backbone alone
-    where there is no `lm` head (a critic then neither stores nor computes one). heads: from `HEADS`.
+    hf: the Hugging Face module. heads: what it computes. vocab_size: of its token ids.
     """
 
-    def __init__(self, hf: Any, heads: tuple[str, ...], *, seed: int = 0) -> None:
+    def __init__(self, hf: Any, heads: tuple[str, ...]) -> None:
         super().__init__()
         self.hf: Any = hf
-        self.heads = _checked_heads(heads)
-        self.backbone_name = hf.base_model_prefix if "lm" in heads else ""
-        config = self.hf.config.get_text_config()
-        self.vocab_size = int(config.vocab_size)
-        like = next(hf.parameters())
-        if "value" in heads:
-            self.value_head = _value_head(int(config.hidden_size), seed, like)
-        if "lm" in heads:
-            _verify_head(self, like.device)
-
-    @property
-    def backbone(self) -> Any:
-        """The module from token ids to hidden states."""
-        return getattr(self.hf, self.backbone_name) if self.backbone_name else self.hf
+        self.heads = heads
+        self.vocab_size = int(hf.config.get_text_config().vocab_size)
 
     def layers(self) -> list[nn.Module]:
-        """The decoder layers, in order: the units of sharding."""
+        """The layers, in order: the units of sharding."""
         names = set(getattr(self.hf, "_no_split_modules", None) or ())
         return [m for m in self.hf.modules() if type(m).__name__ in names]
 
@@ -77,6 +64,48 @@ class PolicyModel(nn.Module):
         newer = getattr(self.hf, "activation_checkpointing_enable", None)
         (newer or self.hf.gradient_checkpointing_enable)({"use_reentrant": False})
         self.train()
+
+    def save(self, directory: str, weights: dict[str, Tensor] | None = None) -> None:
+        """Writes a Hugging Face directory and, with a value head, `value_head.safetensors`.
+
+        weights: full tensors by `parameter_name`, where this module holds only shards of them.
+        """
+        if weights is None:
+            weights = {name: p.detach().cpu() for name, p in named_parameters(self)}
+        head = {n.removeprefix("value_head."): t for n, t in weights.items() if n.startswith("value_head.")}
+        body = {name: tensor for name, tensor in weights.items() if not name.startswith("value_head.")}
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        # Not `save_pretrained`: it writes weights on the first rank of the whole world only, which need not train.
+        self.hf.config.architectures = [type(self.hf).__name__]
+        self.hf.config.save_pretrained(directory)
+        if (generation := getattr(self.hf, "generation_config", None)) is not None:
+            generation.save_pretrained(directory)
+        contiguous = {name: tensor.contiguous() for name, tensor in body.items()}
+        save_file(contiguous, str(Path(directory) / "model.safetensors"), metadata={"format": "pt"})
+        if head:
+            save_file(head, str(Path(directory) / VALUE_HEAD_FILE))
+
+
+class PolicyModel(Headed):
+    """A language model and its heads.
+
+    hf: the unchanged Hugging Face module, for generation: a causal language model, or the backbone alone
+    where there is no `lm` head (a critic then neither stores nor computes one). heads: from `HEADS`.
+    """
+
+    def __init__(self, hf: Any, heads: tuple[str, ...], *, seed: int = 0) -> None:
+        super().__init__(hf, _checked_heads(heads))
+        self.backbone_name = hf.base_model_prefix if "lm" in heads else ""
+        like = next(hf.parameters())
+        if "value" in heads:
+            self.value_head = _value_head(int(hf.config.get_text_config().hidden_size), seed, like)
+        if "lm" in heads:
+            _verify_head(self, like.device)
+
+    @property
+    def backbone(self) -> Any:
+        """The module from token ids to hidden states."""
+        return getattr(self.hf, self.backbone_name) if self.backbone_name else self.hf
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(…, vocabulary) logits of (…, hidden size) hidden states, scaled as the architecture does."""
@@ -113,26 +142,6 @@ class PolicyModel(nn.Module):
             values = self.value_head(hidden)[:, 0]
             out["new_values"] = values if values.dtype is torch.float64 else values.float()
         return out
-
-    def save(self, directory: str, weights: dict[str, Tensor] | None = None) -> None:
-        """Writes a Hugging Face directory and, with a value head, `value_head.safetensors`.
-
-        weights: full tensors by `parameter_name`, where this module holds only shards of them.
-        """
-        if weights is None:
-            weights = {name: p.detach().cpu() for name, p in named_parameters(self)}
-        head = {n.removeprefix("value_head."): t for n, t in weights.items() if n.startswith("value_head.")}
-        body = {name: tensor for name, tensor in weights.items() if not name.startswith("value_head.")}
-        Path(directory).mkdir(parents=True, exist_ok=True)
-        # Not `save_pretrained`: it writes weights on the first rank of the whole world only, which need not train.
-        self.hf.config.architectures = [type(self.hf).__name__]
-        self.hf.config.save_pretrained(directory)
-        if (generation := getattr(self.hf, "generation_config", None)) is not None:
-            generation.save_pretrained(directory)
-        contiguous = {name: tensor.contiguous() for name, tensor in body.items()}
-        save_file(contiguous, str(Path(directory) / "model.safetensors"), metadata={"format": "pt"})
-        if head:
-            save_file(head, str(Path(directory) / VALUE_HEAD_FILE))
 
 
 def load_model(

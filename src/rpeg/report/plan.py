@@ -77,8 +77,9 @@ def summary(candidate: Candidate, problem: Problem) -> Iterator[str]:
     )
     yield from limits(e)
     yield from bounds(e)
-    busy = sum(e.occupancy.values()) / max(1, len(e.occupancy))
-    yield f"lanes are busy {percent(busy)} of the step; devices do {percent(e.mfu)} of the FLOP that they could (MFU)"
+    own = [share for lane, share in e.occupancy.items() if lane.startswith("device")]
+    busy = percent(sum(own) / max(1, len(own)))
+    yield f"devices are busy {busy} of the step and do {percent(e.mfu)} of the FLOP that they could in it (MFU)"
     if not problem.is_local:
         yield hardware.price(candidate)
         yield hardware.headroom(e)

@@ -5,6 +5,7 @@ RUN/plan.json               the plan that it runs by
 RUN/metrics.jsonl           one step a line
 RUN/trace-1/                see `rpeg.trace.files`
 RUN/checkpoint-000020/      after 20 steps: state.json, and a directory for each trained model
+RUN/carried/                what host stages carry from step to step, see `carried`
 RUN/predicted/              the simulated run of the same plan
 RUN/model/                  the trained actor in the Hugging Face layout
 RUN/trace.json              the last stretch, for a trace viewer
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 SCHEMA = 1
+CARRIED = "carried"
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class RunDirectory:
             *self.path.glob("checkpoint-*"),
             self.model,
             self.predicted,
+            self.path / CARRIED,
         ):
             shutil.rmtree(directory, ignore_errors=True)
 

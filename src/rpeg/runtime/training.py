@@ -6,15 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from rpeg import algorithms
+from rpeg.algorithms import mismatch
 from rpeg.algorithms.aggregation import token_weights
 from rpeg.backends.samples import Array, Samples
 from rpeg.backends.training.trainer import Trainer
 from rpeg.errors import RunError
 from rpeg.job import Job
 from rpeg.plan import membership
+from rpeg.runtime.inputs import padded_columns
 from rpeg.schedule import share
 from rpeg.workload import Workload
 
@@ -37,13 +40,14 @@ def train(
     """
     module = algorithms.load(job.algorithm.name)
     hyper = job.algorithm.hyper
+    trained = dict(zip(samples.ids.tolist(), trained_lengths(samples).tolist(), strict=True))
     lengths = dict(zip(samples.ids.tolist(), samples.lengths.tolist(), strict=True))
     minibatches: list[Samples] = []
     weights: list[Array] = []
     mine: list[int] = []
     for number, ids in enumerate(membership(samples.ids.tolist(), workload, job.seed, step)):
         own = share(ids, [lengths[i] for i in ids], ranks)[rank]
-        by_id = dict(zip(ids, _weights([lengths[i] for i in ids], hyper), strict=True))
+        by_id = dict(zip(ids, _weights([trained[i] for i in ids], hyper), strict=True))
         minibatches.append(samples.take(own))
         weights.append(np.array([by_id[i] for i in own], dtype=np.float64))
         if number < workload.minibatches:
@@ -57,11 +61,31 @@ def train(
     metrics = trainer.train(
         minibatches, weights, loss, temperature=temperature, microbatch=microbatch, entropy=entropy
     )
+    if rank == 0 and "lm" in trainer.model.heads:
+        metrics.update(mismatch_of(samples, step))
     return metrics, mine
 
 
+def trained_lengths(samples: Samples) -> Array:
+    """(n,) response tokens that the loss is of: all, or those that the column `loss_mask` keeps."""
+    return samples.padded("loss_mask").sum(1) if "loss_mask" in samples.token else samples.lengths
+
+
+def mismatch_of(samples: Samples, step: int) -> dict[str, float]:
+    """How far the policy that responded is from the one that the step began with, where both are known."""
+    columns, mask = padded_columns(samples, torch.float64)
+    metrics: dict[str, float] = {}
+    if "versions" in columns:
+        metrics.update(mismatch.staleness_histogram(step - columns["versions"], mask))
+    if {"old_logprobs", "behaviour_logprobs"} <= columns.keys() and len(samples):
+        found = mismatch.policy_metrics(columns["old_logprobs"], columns["behaviour_logprobs"], mask)
+        metrics.update({name: float(value) for name, value in found.items()})
+    return metrics
+
+
 def _weights(lengths: Sequence[int], hyper: Any) -> Array:
-    return token_weights(np.asarray(lengths), hyper.loss_aggregation, hyper.fixed_length)
+    epsilon = hyper.preset.mean_epsilon
+    return token_weights(np.asarray(lengths), hyper.loss_aggregation, hyper.fixed_length, epsilon)
 
 
 def check_staleness(samples: Samples, oldest: int, newest: int, step: int) -> dict[str, float]:

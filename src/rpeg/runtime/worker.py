@@ -20,6 +20,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from rpeg.algorithms import shaping
 from rpeg.backends.data import Prompts, load_prompts, load_tokenizer
 from rpeg.backends.generation.protocol import Request, to_samples
 from rpeg.backends.reward.scorer import Scorer, make_scorer
@@ -29,6 +30,7 @@ from rpeg.errors import RunError
 from rpeg.ir import Kind, Stage
 from rpeg.plan import Assignment, Devices, lower
 from rpeg.runtime import assessing, generating, hosting, training
+from rpeg.runtime.carried import Carried
 from rpeg.runtime.holdings import DTYPES, Holding, Holdings
 from rpeg.runtime.inputs import Inputs
 from rpeg.runtime.work import Answer, Done, Part, Station, Work, bundle, pack
@@ -164,7 +166,8 @@ class Worker:
     ) -> Generator[Answer, None, Done]:
         holding = self._reads(work, stage.name, stage.models[0], notes)
         requests = generating.requests_of(inputs.joined(work.ids), work.ids, self.workload)
-        sampling = generating.sampling_of(self.job, self._stop_token_ids)
+        greedy = any(op.name == "sample_greedy" for op in stage.ops)
+        sampling = generating.sampling_of(self.job, self._stop_token_ids, greedy=greedy)
         engine = self.holdings.engine(stage.name)
         responses = engine.generate(requests, sampling, seed=self.job.seed, version=holding.version)
         group = self.workload.samples_per_prompt if generating.streams_by_group(self.graph, stage.name) else 1
@@ -175,7 +178,7 @@ class Worker:
             notes.ids += batch.ids.tolist()
             notes.tokens += int(batch.lengths.sum())
             yield Part(number, tuple(batch.ids.tolist()), tuple(batch.lengths.tolist()), batch)
-        return Done(metrics=generating.rollout_metrics(batches))
+        return Done(metrics={} if greedy else generating.rollout_metrics(batches))
 
     def _evaluate(self, work: Work, stage: Stage, notes: Notes) -> Done:
         """Greedy answers to this replica's share of the held-out prompts."""
@@ -252,8 +255,14 @@ class Worker:
         samples = inputs.joined(work.ids)
         notes.ids, notes.tokens = list(work.ids), int(samples.lengths.sum())
         if any(op.name == "verify" for op in stage.ops):
-            return hosting.verify(samples, self.prompts, self.scorer, self.tokenizer, self.workload, step)
-        batch, metrics = hosting.column_ops(samples, stage.ops, self.job)
+            gives = stage.ops[0].gives[0]
+            return hosting.verify(
+                samples, self.prompts, self.scorer, self.tokenizer, self.workload, step, gives
+            )
+        kept = Carried(self.station.trace.parent, stage.name)
+        carried = kept.before(step, shaping.carried(self.job.algorithm.hyper))
+        batch, metrics, following = hosting.column_ops(samples, stage.ops, self.job, step, carried)
+        kept.write(step, following)
         return Done(batch, metrics=metrics)
 
     # Weights

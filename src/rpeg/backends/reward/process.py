@@ -24,12 +24,14 @@ START_LIMIT_SECONDS = 120.0  # importing a reward module may take long, once; it
 class FunctionProcess:
     """Calls `reference` (python:package.module:function) in a child process, started at the first call.
 
+    options: further keyword arguments of every call, as JSON can write them.
     After a call that timed out or died the child is killed and the next call starts a new one.
     """
 
     reference: str
     import_from: str
     limit_seconds: float
+    options: Mapping[str, object] = field(default_factory=dict)
     _child: subprocess.Popen[bytes] | None = field(default=None, repr=False)
     _rest: bytes = field(default=b"", repr=False)
 
@@ -57,8 +59,9 @@ class FunctionProcess:
         if self._child is not None:
             return
         path = os.pathsep.join([self.import_from, *(entry for entry in sys.path if entry)])
+        arguments = [self.reference, self.import_from, json.dumps(self.options)]
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "rpeg.backends.reward.worker", self.reference, self.import_from],
+            [sys.executable, "-m", "rpeg.backends.reward.worker", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": path},

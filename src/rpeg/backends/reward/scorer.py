@@ -14,10 +14,10 @@ import numpy.typing as npt
 from rpeg.backends.reward.failure import Failed, Raised, TimedOut, describe
 from rpeg.backends.reward.process import FunctionProcess
 from rpeg.errors import InputError, RpegError, RunError
-from rpeg.job.functions import PREFIX
-from rpeg.job.schema import Reward
+from rpeg.job.rewards import Reward
 
 Verifier = Callable[[str, str, str], float]
+_VERIFIERS = "rpeg.backends.reward.verifiers"
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class RewardReport:
 class Scorer:
     """A verifier with its policies; a context manager, since a user's function has a process.
 
-    A `python:` function runs in a process of its own and is killed at `time_limit_seconds` a sample, so n samples take
-    n limits at most. Built-in verifiers run here: they take linear time.
+    A `python:` function, and a built-in verifier that is `ISOLATED`, runs in a process of its own and is killed at
+    `time_limit_seconds` a sample, so n samples take n limits at most. The others run here: they take linear time.
     """
 
     verifier: Verifier
@@ -95,11 +95,14 @@ def make_scorer(reward: Reward) -> Scorer:
 
 def make_verifier(reward: Reward) -> Verifier:
     """A built-in `reward` by its name, or a function in a process that has started."""
-    if not reward.name.startswith(PREFIX):
-        module = importlib.import_module(f"rpeg.backends.reward.verifiers.{reward.name}")
-        verifier: Verifier = module.reward
-        return verifier
-    process = FunctionProcess(reward.name, reward.import_from, reward.time_limit_seconds)
+    reference = reward.name
+    if not reward.is_function:
+        module = importlib.import_module(f"{_VERIFIERS}.{reward.name}")
+        if not getattr(module, "ISOLATED", False):
+            verifier: Verifier = module.reward
+            return verifier
+        reference = f"python:{_VERIFIERS}.{reward.name}:reward"
+    process = FunctionProcess(reference, reward.import_from, reward.time_limit_seconds, reward.options)
     process.start()
     return process
 
@@ -111,7 +114,7 @@ def check_reward(reward: Reward, prompt: str = "1 + 1 =", answer: str = "2") -> 
     takes longer than its limit, gives no finite number. That it raises is no reason: the sample may not suit it, and
     costs one reward.
     """
-    if not reward.name.startswith(PREFIX):
+    if not reward.is_function:
         return
     try:
         with make_scorer(reward) as scorer:

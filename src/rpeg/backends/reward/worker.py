@@ -1,4 +1,4 @@
-"""A process that runs a user's reward function: `python -m rpeg.backends.reward.worker REFERENCE DIRECTORY`.
+"""A process that runs a user's reward function: `python -m rpeg.backends.reward.worker REFERENCE DIRECTORY OPTIONS`.
 
 Requests and replies are JSON, one a line, over the standard input and the original standard output; whatever the
 function prints goes to standard error. The parent keeps the time and kills this process when it runs out.
@@ -10,6 +10,7 @@ import inspect
 import json
 import os
 import sys
+from functools import partial
 from typing import Any, TextIO
 
 from rpeg.backends.reward.failure import describe
@@ -21,11 +22,13 @@ def main() -> None:
     """Import, say so, answer until the input ends."""
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    reference, directory = sys.argv[1:3]
+    reference, directory, options = sys.argv[1:4]
     sys.path.insert(0, directory)
     try:
         function = import_function(reference, directory)
         _check_call(function, reference)
+        if options != "{}":
+            function = partial(function, **json.loads(options))
     except InputError as error:
         _reply(replies, {"error": str(error)})
         return

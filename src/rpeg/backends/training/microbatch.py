@@ -33,6 +33,12 @@ class MicroBatch:
     mask: Tensor
     dummy: bool = False
 
+    @property
+    def ends(self) -> Tensor:
+        """(n,) tokens of each row, prompt and response."""
+        assert self.samples.prompt_lengths is not None
+        return torch.from_numpy(self.samples.prompt_lengths + self.samples.lengths).to(self.tokens.device)
+
     def columns(self, dtype: torch.dtype) -> dict[str, Tensor]:
         """All columns as tensors: token columns (n, T), zero outside the mask, sample columns (n,).
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from rpeg.backends.models import PolicyModel, Wanted
+from rpeg.backends.models import Headed, Wanted
 from rpeg.backends.samples import Array, Ints, Samples
 from rpeg.backends.training import checkpoint, collectives
 from rpeg.backends.training.adamw import AdamW
@@ -57,7 +57,7 @@ class Trainer:
 
     def __init__(
         self,
-        model: PolicyModel,
+        model: Headed,
         *,
         group: Group = None,
         zero: Zero = 0,
@@ -108,6 +108,29 @@ class Trainer:
         wanted = Wanted(logprobs=True, values=True, temperature=temperature, logit_chunk=self.logit_chunk)
         out = self._infer(samples, wanted, microbatch)
         return {"logprobs": out["logprobs"], "values": out["new_values"]}
+
+    @torch.no_grad()
+    def scores(self, samples: Samples, *, microbatch: int) -> Array:
+        """(n,) the reward model's score of each sample, see `RewardModel`. Collective when sharded."""
+        rows = split(samples, microbatch)
+        parts: list[Tensor] = []
+        count = self._agreed([len(rows)])[0] if self.sharded else len(rows)
+        for position in range(count):
+            micro = self.build_microbatch(samples, rows, position)
+            found = self.score(micro)
+            if not micro.dummy:
+                parts.append(found)
+        self.parameters.release()
+        out = np.zeros(len(samples))
+        if rows:
+            out[np.concatenate(rows)] = torch.cat(parts).double().cpu().numpy()
+        return out
+
+    def score(self, micro: MicroBatch) -> Tensor:
+        """(n,) scores of a micro-batch, with gradient. Collective when sharded."""
+        with self._autocast():
+            out: Tensor = self.model(micro.tokens, micro.ends)
+        return out
 
     @torch.no_grad()
     def _infer(self, samples: Samples, wanted: Wanted, microbatch: int) -> dict[str, Array]:

@@ -69,4 +69,4 @@ def asked(kind: DeviceKind, table: Table, compute: str, floor_seconds: float, me
 def _within(x: Amount, points: tuple[float, ...]) -> Amount:
     if isinstance(x, float | int):
         return float(min(max(x, points[0]), points[-1]))
-    return np.clip(x, points[0], points[-1])
+    return np.minimum(np.maximum(x, points[0]), points[-1])

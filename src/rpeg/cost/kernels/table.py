@@ -127,7 +127,8 @@ class Surface:
                 low = min(int(place), max(0, last - 1))
                 values = _between(values, axis, low, place - low)
             else:
-                places = np.clip((np.log(np.maximum(x, 1e-300)) - start) / step, 0.0, last)
+                places = (np.log(np.maximum(x, 1e-300)) - start) / step
+                places = np.minimum(np.maximum(places, 0.0), float(last))
                 index = np.minimum(places.astype(np.int64), max(0, last - 1))
                 lows.append(index)
                 shares.append(places - index)
@@ -143,17 +144,16 @@ def _between(values: Floats, axis: int, low: int, share: float) -> Any:
 
 def _blend(values: Floats, lows: list[Any], shares: list[Floats]) -> Floats:
     """Multilinear interpolation between the corners of the cells that start at `lows`."""
-    total: Any = 0.0
-    for corner in itertools.product((0, 1), repeat=len(lows)):
-        weight: Any = 1.0
-        for side, share in zip(corner, shares, strict=True):
-            weight = weight * (share if side else 1 - share)
-        index = tuple(
-            np.minimum(low + side, size - 1)
-            for low, side, size in zip(lows, corner, values.shape, strict=True)
-        )
-        total = total + weight * values[index]
-    out: Floats = total
+    flat, base, stride = values.ravel(), 0, 1
+    strides: list[int] = []
+    for low, size in zip(reversed(lows), reversed(values.shape), strict=True):
+        base = base + low * stride
+        strides.append(stride if size > 1 else 0)
+        stride *= size
+    sides = [flat[base + sum(corner)] for corner in itertools.product(*((0, n) for n in reversed(strides)))]
+    for share in reversed(shares):
+        sides = [a + (b - a) * share for a, b in zip(sides[::2], sides[1::2], strict=True)]
+    out: Floats = sides[0]
     return out
 
 
