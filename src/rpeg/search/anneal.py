@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rpeg.errors import GraphError, InputError, PlanError
+from rpeg.search.budget import Budget, Progress
 from rpeg.search.compiled.blocks import OK
 from rpeg.search.compiled.chain import anneal, objective
 from rpeg.search.compiled.evaluate import step_seconds
@@ -27,15 +28,6 @@ from rpeg.search.structures import neighbours
 from rpeg.search.tables import Tables
 from rpeg.sim import Draws
 from rpeg.transforms import Transform
-
-
-@dataclass(frozen=True)
-class Budget:
-    """chains: walks from different starts. rounds: structures that each tries. burst: annealing steps in each."""
-
-    chains: int = 4
-    rounds: int = 12
-    burst: int = 4000
 
 
 @dataclass(frozen=True)
@@ -56,15 +48,6 @@ class Found:
     def objective(self) -> float:
         """What the search minimises."""
         return float(objective(self.seconds, self.short))
-
-
-@dataclass
-class Progress:
-    """evaluations: so far. best: seconds of the best that fits, inf where none does yet. where: in words."""
-
-    evaluations: int = 0
-    best: float = math.inf
-    where: str = ""
 
 
 @dataclass
@@ -124,7 +107,14 @@ class Search:
         return [self.tables.placed[int(row)].option for row in w.row]
 
     def burst(
-        self, start: Found, steps: int, hot: float, cold: float, random: np.typing.NDArray[np.int64], *, placed: bool = False
+        self,
+        start: Found,
+        steps: int,
+        hot: float,
+        cold: float,
+        random: np.typing.NDArray[np.int64],
+        *,
+        placed: bool = False,
     ) -> tuple[Found, Found]:
         """(the best state, the last) of so many annealing steps from a state."""
         s, stages = start.structure, len(start.structure.names)

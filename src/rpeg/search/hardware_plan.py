@@ -7,7 +7,8 @@ from collections.abc import Callable
 from rpeg.errors import InputError
 from rpeg.ir import Kind
 from rpeg.plan import Devices, Plan, check
-from rpeg.search.anneal import Budget, Found, Progress, Search, walk
+from rpeg.search.anneal import Found, Search, walk
+from rpeg.search.budget import Budget, Progress
 from rpeg.search.constructions import Construction
 from rpeg.search.decode import plan_of, shifts_of, with_observers
 from rpeg.search.hardware_model import HardwareModel
@@ -70,9 +71,7 @@ def plan_from(search: Search, found: Found, memo: Memo, draws: Draws) -> Plan:
 
 def construction_of(found: Found, plan: Plan) -> Construction:
     """What a plan is, in the words of reports."""
-    blocks = {
-        a.stage: a.block.ids for a in plan.assignments if isinstance(a.block, Devices)
-    }
+    blocks = {a.stage: a.block.ids for a in plan.assignments if isinstance(a.block, Devices)}
     applied = found.structure.applied
     staleness = max((t.staleness for t in applied if isinstance(t, BoundedAsynchrony)), default=0)
     streams = [f"{t.chunk} {t.unit}s" for t in applied if isinstance(t, Streaming)]
@@ -100,9 +99,12 @@ def distinct(found: list[Found], most: int) -> list[Found]:
     """The best of each structure and placement, the best first."""
     seen, kept = set(), []
     for one in found:
-        key = (tuple(map(str, one.structure.applied)), tuple(one.state.mask.tolist()), tuple(one.state.size.tolist()))
+        key = (
+            tuple(map(str, one.structure.applied)),
+            tuple(one.state.mask.tolist()),
+            tuple(one.state.size.tolist()),
+        )
         if one.fits and key not in seen and len(kept) < most:
             seen.add(key)
             kept.append(one)
     return kept
-

@@ -43,7 +43,12 @@ def starts(search: Search) -> Iterator[Start]:
         for second in kinds:
             if first != second:
                 names = search.model.kinds[first].name, search.model.kinds[second].name
-                apart = _split(search, base, (first, 0, search.space.units[first]), (second, 0, search.space.units[second]))
+                apart = _split(
+                    search,
+                    base,
+                    (first, 0, search.space.units[first]),
+                    (second, 0, search.space.units[second]),
+                )
                 yield Start(f"generate on {names[0]}, train on {names[1]}", base, apart)
 
 
@@ -53,7 +58,8 @@ def wished(problem: Problem) -> tuple[Transform, ...]:
     if not staleness:
         return ()
     return tuple(
-        BoundedAsynchrony(stage.name, staleness, problem.permissions.freshness) for stage in _generators(problem.graph)
+        BoundedAsynchrony(stage.name, staleness, problem.permissions.freshness)
+        for stage in _generators(problem.graph)
     )
 
 
@@ -131,7 +137,11 @@ def _everyone(structure: Structure, span: tuple[int, int, int]) -> Wish:
 
 
 def _split(
-    search: Search, structure: Structure, first: tuple[int, int, int], rest: tuple[int, int, int], beside: bool = False
+    search: Search,
+    structure: Structure,
+    first: tuple[int, int, int],
+    rest: tuple[int, int, int],
+    beside: bool = False,
 ) -> Wish:
     """Generation apart from training; assessment with training, or `beside` generation where weights allow it."""
     found = {}
@@ -201,6 +211,3 @@ def _early(graph: Graph) -> frozenset[str]:
         if any(edge.delay == 0 and edge.dst in found for edge in graph.out_of(stage.name)):
             found.add(stage.name)
     return frozenset(found)
-
-
-

@@ -118,7 +118,12 @@ def transfers(shape: Shape, rows: Rows, site: Site, state: State, w: Work, node:
         key = transfer_key(w.row[trainer], w.row[consumer], how, shape.edges[e, 5])
         place = find(rows.moved, key)
         if rows.moved[place, 0] == -1:
-            w.miss[0], w.miss[1], w.miss[2], w.miss[3] = MISSING_TRANSFER, w.row[trainer], w.row[consumer], how
+            w.miss[0], w.miss[1], w.miss[2], w.miss[3] = (
+                MISSING_TRANSFER,
+                w.row[trainer],
+                w.row[consumer],
+                how,
+            )
             w.miss[4], w.miss[5], w.miss[6] = trainer, consumer, shape.edges[e, 5]
             return -1
         seconds = site.dispatch + rows.seconds[rows.moved[place, 1]]
@@ -161,9 +166,7 @@ def rests(shape: Shape, rows: Rows, site: Site, state: State, w: Work, count: in
 
 
 @compiled
-def add(
-    arcs: tuple[Ints, Ints, Ints, Ints, Ints], at: int, src: int, dst: int, key: int, delay: int
-) -> int:
+def add(arcs: tuple[Ints, Ints, Ints, Ints, Ints], at: int, src: int, dst: int, key: int, delay: int) -> int:
     """One more arc; -1 where its source would run in a later period. arcs: their src, dst, key, height; shift of items."""
     height = delay + arcs[4][dst] - arcs[4][src]
     if at < 0 or height < 0:
@@ -343,6 +346,16 @@ def step_seconds(
             key = w.key[arc]
             weight[arc] = w.duration[w.src[arc], draw] if key < 0 else w.offset[key, draw]
         total += cycle_ratio(
-            items, w.head, w.by_src, w.dst, weight, w.height, w.policy, w.floats[6], w.floats[7], w.ints[6], w.ints[7]
+            items,
+            w.head,
+            w.by_src,
+            w.dst,
+            weight,
+            w.height,
+            w.policy,
+            w.floats[6],
+            w.floats[7],
+            w.ints[6],
+            w.ints[7],
         )
     return OK, total / site.draws, short

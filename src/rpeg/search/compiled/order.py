@@ -33,7 +33,9 @@ def lags(w: Work, arcs: int) -> None:
 
 
 @compiled
-def upward(w: Work, items: int, into_head: Ints, floor: Floats, rank: Floats, waiting: Ints, stack: Ints) -> bool:
+def upward(
+    w: Work, items: int, into_head: Ints, floor: Floats, rank: Floats, waiting: Ints, stack: Ints
+) -> bool:
     """Longest time from each item's start to the end of all that follows it in a period. False: a cycle."""
     for node in range(items):
         waiting[node] = 0
@@ -156,7 +158,12 @@ def greedy(w: Work, items: int, lanes: int) -> bool:
         launched, put_off = False, -1
         for place in range(items):
             node = order[place]
-            if left[node] == 0 or waiting[node] > 0 or ready[node] > now or not is_free(masks[node], now, lanes, free):
+            if (
+                left[node] == 0
+                or waiting[node] > 0
+                or ready[node] > now
+                or not is_free(masks[node], now, lanes, free)
+            ):
                 continue
             if kinds[node] == RELOAD and not wants(
                 head, by_src, dst, height, masks[node], node, now, lanes, beside, known, brought
