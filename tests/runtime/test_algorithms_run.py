@@ -57,3 +57,12 @@ def test_an_adaptive_coefficient_survives_a_resume(model: Path, tmp_path: Path) 
     used = [r["kl_coefficient"] for r in RunDirectory(resumed.outcome.directory).steps_recorded()]
     assert used[0] == 0.1
     assert used[1] == pytest.approx(0.1 * (1 - 0.2 * 16 / 40))  # no KL before the first update
+
+
+def test_a_greedy_response_is_the_baseline_of_the_sampled_ones(model: Path, tmp_path: Path) -> None:
+    """Two generations a step: rewards of other responses, joined by sample, and a proof that keeps them apart."""
+    job = job_of(model, tmp_path / "run", name="remax")
+    ran = run(job, plan_for(job, {"generate": (0,), "baseline": (1,)}, rest=(0,)))
+    assert prove_run(ran.traces).findings == ()
+    last = RunDirectory(ran.outcome.directory).steps_recorded()[-1]
+    assert last["baseline_rewards_of"] == last["samples"] == 16
