@@ -15,6 +15,7 @@ import json
 import platform
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter_ns, process_time_ns
@@ -77,11 +78,14 @@ def training(model: str) -> dict[str, Call]:
     }
 
 
+@cache
 def lengths(samples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Prompts in groups of 8, responses of a long tail."""
+    """Prompts in groups of 8, responses of a long tail; read-only, as drawn lengths are."""
     random = np.random.default_rng(seed)
     prompts = np.repeat(random.integers(50, 600, samples // 8), 8)
-    return prompts, np.minimum(random.lognormal(6.5, 0.8, samples), 8192).astype(np.int64) + 1
+    responses = np.minimum(random.lognormal(6.5, 0.8, samples), 8192).astype(np.int64) + 1
+    prompts.flags.writeable = responses.flags.writeable = False
+    return prompts, responses
 
 
 def generating(model: str) -> dict[str, Call]:
@@ -93,21 +97,15 @@ def generating(model: str) -> dict[str, Call]:
     waves = Policy(max_rows=256, cache_bytes=4e10)
 
     def stage(samples: int, how: Execution, policy: Policy) -> Call:
-        drawn = [lengths(samples, seed) for seed in range(8)]
-
-        def call(i: int) -> object:
-            prompts, responses = drawn[i % 8]
-            return generate_stage(
-                architecture, prompts, responses + i, how, on, samples_per_prompt=8, policy=policy
-            )
-
-        return call
+        return lambda i: generate_stage(
+            architecture, *lengths(samples, i), how, on, samples_per_prompt=8, policy=policy
+        )
 
     return {
         f"generate 512 samples {model}": stage(512, execution, replace(waves, max_rows=1024)),
         f"generate 8192 samples in waves {model}": stage(8192, execution, waves),
         f"generate 8192 samples on 16 replicas {model}": stage(8192, wide, waves),
-        f"serve {model}": lambda i: serve(architecture, 64, 1000 + i, 500, execution, on),
+        f"serve {model}": lambda i: serve(architecture, 64, 1000 + i, 500, execution, on, waves),
         f"memory of generate {model}": lambda i: generate_memory(
             architecture, execution, on, rows=256, context=2000 + i
         ),
@@ -119,7 +117,6 @@ def layouts(model: str) -> dict[str, Call]:
     architecture, train_on, serve_on = named(MODELS[model]), machine("megatron"), machine("vllm")
     degrees = [(dp, tp, pp, zero) for dp in (1, 2, 4, 8, 16) for tp in (1, 2, 4, 8) for pp in (1, 2, 4) for zero in (0, 1, 3)]
     batch = Sequences(512, 512 * 1000, 512 * 1.4e6, 4096, 512 * 800)
-    drawn = lengths(512, 0)
 
     def execution(i: int) -> Execution:
         dp, tp, pp, zero = degrees[i % len(degrees)]
@@ -128,14 +125,25 @@ def layouts(model: str) -> dict[str, Call]:
 
     return {
         f"train {model} in changing layouts": lambda i: train_stage(architecture, batch, execution(i), train_on),
-        f"generate {model} in changing layouts": lambda i: generate_stage(
-            architecture, *drawn, execution(i), serve_on, samples_per_prompt=8, policy=Policy(cache_bytes=6e10)
-        ),
+        **{
+            f"generate {samples} {model} in changing layouts": lambda i, samples=samples: generate_stage(
+                architecture,
+                *lengths(samples, 0),
+                execution(i),
+                serve_on,
+                samples_per_prompt=8,
+                policy=Policy(cache_bytes=6e10),
+            )
+            for samples in (512, 8192)
+        },
     }
 
 
 def measure(call: Call, rounds: int) -> dict[str, float]:
     """Microseconds."""
+    for samples in (512, 8192):
+        for i in range(20 + rounds + 1):
+            lengths(samples, i)
     for i in range(20):
         call(i)
     fresh = [_spent(call, i) for i in range(20, 20 + rounds)]

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from rpeg import algorithms, ir
 from rpeg.algorithms import aggregation, kl, ppo
+from rpeg.algorithms.loss import weighted_sum
 from rpeg.errors import InputError
 
 NAN = float("nan")
@@ -199,3 +200,22 @@ def test_every_op_of_host_and_training_is_implemented() -> None:
         graph = module.graph(module.Hyper())
         ops = {op.name for s in graph.stages if s.name.startswith(("advantage", "train")) for op in s.ops}
         assert ops <= set(module.OPS)
+
+
+def test_a_model_with_two_heads_learns_by_a_weighted_sum() -> None:
+    hyper = ppo.Hyper(value_loss_weight=0.25)
+    losses = [ppo.ppo_policy_loss(columns(), MASK, hyper), ppo.ppo_value_loss(columns(), MASK, hyper)]
+    weights = [hyper.loss_weights.get(name, 1.0) for name in ("ppo_policy_loss", "ppo_value_loss")]
+    both = weighted_sum(list(zip(weights, losses, strict=True)))
+    torch.testing.assert_close(both.loss, losses[0].loss + 0.25 * losses[1].loss)
+    assert both.metrics.keys() == losses[0].metrics.keys() | losses[1].metrics.keys()
+    assert weighted_sum([(0.25, losses[1])]) is losses[1], "alone, a loss is as it is"
+
+
+@pytest.mark.parametrize(
+    ("hyper", "said"),
+    [({"value_loss_weight": 0.0}, "above 0"), ({"value_gradient_scale": 1.5}, r"in \[0, 1\]")],
+)
+def test_sharing_is_checked(hyper: dict[str, float], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        ppo.Hyper(**hyper)

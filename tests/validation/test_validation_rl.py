@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -179,3 +180,24 @@ def test_logs_of_verl_are_read():
     }
     assert rl.measured(log) == 301.205
     assert "mean length of responses" in rl.predict(log).reason
+
+
+def test_trainers_launch_layers_one_by_one_whatever_recipes_for_the_device_capture():
+    row = changed(gpu="GB200 (NVL72)")
+    traits = table_row(row).trainer(0.25).stack.training
+    assert (
+        traits.host_seconds_per_expert_layer
+        == table_row(SYNC).trainer(0.25).stack.training.host_seconds_per_expert_layer
+    )
+    assert traits.tensor_overlap == 0.25
+
+
+def test_log_probabilities_cost_the_engine_time_for_each_row():
+    step = table_row(SYNC)
+    assert step.engine.stack.serving.row_seconds > step.machine("vllm").stack.serving.row_seconds
+
+
+def test_pipelines_pad_packed_sequences():
+    step = table_row(SYNC)
+    assert step.train.parallelism.pp > 1
+    assert step_cost(step).seconds > step_cost(replace(step, padded=False)).seconds

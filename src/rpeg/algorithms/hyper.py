@@ -5,6 +5,7 @@ An algorithm's `Hyper` derives from those of these that it has, adds its own, an
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 
@@ -33,6 +34,11 @@ class PolicyHyper(CorrectionHyper, AggregationHyper, KlHyper):
         check_kl(self.kl_in, self.kl_estimator, self.kl_coefficient)
         check_range("entropy_coefficient", self.entropy_coefficient, 0.0)
         check_scale(self.advantage_scale)
+
+    @property
+    def loss_weights(self) -> Mapping[str, float]:
+        """What each loss op counts beside others of one model, which a plan may share; 1 where it is not named."""
+        return {}
 
     @property
     def uses_entropy(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,14 @@ class TokenLoss:
 
     loss: Tensor
     metrics: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+def weighted_sum(losses: Sequence[tuple[float, TokenLoss]]) -> TokenLoss:
+    """The loss of one model that several (weight, loss) pull at, with the metrics of all; a single one as it is."""
+    if len(losses) == 1:
+        return losses[0][1]
+    total = sum((weight * found.loss for weight, found in losses[1:]), losses[0][0] * losses[0][1].loss)
+    return TokenLoss(total, {name: metric for _, found in losses for name, metric in found.metrics.items()})
 
 
 def trained_mask(columns: Columns, mask: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rpeg.algorithms import kl, loss, pieces, returns, shaping
-from rpeg.algorithms.checks import check_range
+from rpeg.algorithms.checks import check_above, check_range
 from rpeg.algorithms.hyper import DualClipHyper, RewardKlHyper
 from rpeg.algorithms.loss import Columns, TokenLoss, trained_mask
 from rpeg.algorithms.masked import inside
@@ -25,6 +25,11 @@ class Hyper(DualClipHyper, RewardKlHyper):
     value_clip: how far a new value may move from the old one before its gradient stops (None: freely).
     gamma, lam: discount a token, and the λ of GAE.
     whiten_advantages: shift and scale the advantages of a whole batch to mean 0, variance 1.
+
+    Where a plan lets actor and critic share a backbone, and only there:
+    value_loss_weight: of the value loss beside the policy loss (c1 in eq. 9 of PPO; 0.1 as `vf_coef` of TRL's
+    `PPOConfig`, whose value loss is halved too). The value head learns with it.
+    value_gradient_scale: multiplies the values' gradient where it enters the backbone; 0 leaves that to the actor.
     """
 
     kl_in: kl.KlPlace = "reward"
@@ -33,12 +38,20 @@ class Hyper(DualClipHyper, RewardKlHyper):
     gamma: float = 1.0
     lam: float = 0.95
     whiten_advantages: bool = True
+    value_loss_weight: float = 0.1
+    value_gradient_scale: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.value_clip is not None:
             check_range("value_clip", self.value_clip, 0.0)
         returns.check_discounts(self.gamma, self.lam)
+        check_above("value_loss_weight", self.value_loss_weight, 0.0)
+        check_range("value_gradient_scale", self.value_gradient_scale, 0.0, 1.0)
+
+    @property
+    def loss_weights(self) -> Mapping[str, float]:
+        return {"ppo_value_loss": self.value_loss_weight}
 
 
 def gae(columns: Columns, mask: Tensor, hyper: Hyper) -> dict[str, Tensor]:

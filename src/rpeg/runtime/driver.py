@@ -263,7 +263,7 @@ class Driver:
 
     def _on_finished(self, item: Item) -> None:
         step = item.step
-        if item.kind is ItemKind.RUN and item.name in self._trainers:
+        if item.name in self._trainers and self.scheduler.lowered.ends(item.slot):
             self._training[step] += 1
             if self._training[step] == len(self._trainers):
                 self._on_step(step)

@@ -224,7 +224,8 @@ def _generated(flat: Record, devices: int) -> Execution:
         raise InputError("the layout of generation is not given")
     words = f"{flat.get('gen_precision')} {flat.get('precision')}".lower()
     narrow = "fp8" in str(flat.get("gen_precision") or words).lower()
-    precision = Precision(compute="float8", weights="float8") if narrow else Precision()
+    # 8-bit rollouts have a scale for every block of 128 × 128 (NVIDIA-NeMo/RL v0.5.0, nemo_rl/models/generation/fp8.py)
+    precision = Precision(compute="float8-block", weights="float8") if narrow else Precision()
     layout = Parallelism(dp=max(1, devices // (tp * pp)), tp=tp, pp=pp, ep=int(flat.get("gen_ep") or 1))
     return Execution(layout, precision, graphs=not flat.get("gen_enforce_eager"))
 

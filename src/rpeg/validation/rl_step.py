@@ -219,7 +219,8 @@ def _refit(step: RlStep) -> list[Cost]:
         step.fabric,
     )
     tensors = named_tensors(step.architecture)
-    moved = sync(plan, machine, "broadcast" if apart else "ipc", tensors=tensors)
+    # NVIDIA-NeMo/RL pull request 1379 (v0.4.0): buckets are gathered while others are broadcast
+    moved = sync(plan, machine, "broadcast" if apart else "ipc", tensors=tensors, overlapped=apart)
     if apart or not step.offloaded:
         return [moved]
     wake = Cost("wake", machine.stack.network.wake_seconds, bound="host")

@@ -90,7 +90,16 @@ def _cost(flat: Record) -> tuple[Cost, float]:
     bucket = float((flat.get("measured") or {}).get("bucket_gib") or 2.0) * _GIB
     tensors = named_tensors(architecture, scaled=dtype == "float8" and strategy == "staged")
     least = plan.receive_needed_bytes / machine.fabric.levels[0][0].bandwidth_bytes_per_second
-    return sync(plan, machine, strategy, tensors=tensors, bucket_bytes=bucket), least
+    return sync(
+        plan, machine, strategy, tensors=tensors, bucket_bytes=bucket, one_by_one=_one_by_one(flat)
+    ), least
+
+
+def _one_by_one(flat: Record) -> bool:
+    """verl without its checkpoint engine broadcasts and loads each tensor by itself (volcengine/verl at dca8d29a,
+    recipe/one_step_off_policy/fsdp_workers.py, sync_rollout_weights)."""
+    plain = "->rollouter" in _words(flat) and "checkpoint-engine" not in _words(flat)
+    return plain or "sync_s_without_ckpt_engine" in (flat.get("metrics") or {})
 
 
 def _device(gpu: str) -> str:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rpeg.cost.kernels.timed import Timed, largest
-from rpeg.cost.kernels.work import Amount, Work
+from rpeg.cost.kernels.timed import largest
+from rpeg.cost.kernels.work import Amount
 
 Floats = npt.NDArray[np.float64]
 Places = tuple[npt.NDArray[np.int64], Floats, bool]
@@ -33,13 +33,6 @@ class Curve:
     scale: float
     measured: bool
     floor_seconds: float = 0.0
-
-    def timed(self, x: Amount, work: Work) -> Timed:
-        """At x, a number or an array."""
-        seconds = (
-            self.number(x) if isinstance(x, float | int) else self.numbers(np.asarray(x, dtype=np.float64))
-        )
-        return Timed(seconds, *work, self.measured)
 
     def number(self, x: float) -> float:
         """Seconds at x."""

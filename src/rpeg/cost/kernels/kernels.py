@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -44,6 +45,25 @@ ROOFLINE = {"float32": 0.85, "float64": 0.85}
 FUSED_BACKWARD = 2.5
 
 
+class _Product(NamedTuple):
+    """Products along one size: FLOP for each unit of it, bytes without any of it, and bytes for each unit."""
+
+    curve: Curve
+    flops: float
+    still_bytes: float
+    moved_bytes: float
+
+
+def _linear_work(n: float, other: float, dtype: str, free: str) -> tuple[float, float, float]:
+    """FLOP a unit, bytes at none and bytes a unit of the free size: both are linear in it."""
+
+    def work(x: float) -> Work:
+        return gemm_work(x, n, other, dtype) if free == "m" else gemm_work(other, n, x, dtype)
+
+    none, one = work(0.0), work(1.0)
+    return one[0], none[1], one[1] - none[1]
+
+
 @dataclass(frozen=True)
 class Kernels:
     """Kernels of one device kind under one stack; launches are counted by the stages, not here.
@@ -58,7 +78,7 @@ class Kernels:
     _asked: dict[tuple[str, str, str, float], Asked | None] = field(
         default_factory=dict, compare=False, repr=False
     )
-    _curves: dict[tuple[object, ...], Curve] = field(default_factory=dict, compare=False, repr=False)
+    _curves: dict[tuple[object, ...], _Product] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def floor_seconds(self) -> float:
@@ -191,14 +211,17 @@ class Kernels:
 
     def _gemm(self, m: Amount, n: Amount, k: Amount, dtype: str, free: str) -> Timed:
         """free: the one of m and k that may be an array."""
-        work = gemm_work(m, n, k, dtype)
-        key = (free, n, m if free == "k" else k, dtype)
-        curve = self._curves.get(key)
-        if curve is None:
+        x, other = (m, k) if free == "m" else (k, m)
+        key = (free, n, other, dtype)
+        found = self._curves.get(key)
+        if found is None:
             if len(self._curves) >= _MOST_CURVES:
                 self._curves.clear()
-            curve = self._curves[key] = self._curve(m, n, k, dtype, free)
-        return curve.timed(m if free == "m" else k, work)
+            curve = self._curve(m, n, k, dtype, free)
+            found = self._curves[key] = _Product(curve, *_linear_work(n, other, dtype, free))
+        curve, flops, still, moved = found
+        seconds = curve.number(x) if isinstance(x, float | int) else curve.numbers(np.asarray(x, np.float64))
+        return Timed(seconds, flops * x, still + moved * x, curve.measured)
 
     def _curve(self, m: Amount, n: Amount, k: Amount, dtype: str, free: str) -> Curve:
         compute = computes_as(self.kind, dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import cast
@@ -27,12 +27,17 @@ _WORD_BYTES = 8
 
 
 class HardwareCosts:
-    """Costs of a plan whose devices are described: what the op-by-op model says of each item."""
+    """Costs of a plan whose devices are described: what the op-by-op model says of each item.
 
-    def __init__(self, plan: Plan, facts: Facts, lowered: Lowered) -> None:
+    caches: bytes that generators have for keys and values, where somebody knows that already.
+    """
+
+    def __init__(
+        self, plan: Plan, facts: Facts, lowered: Lowered, caches: Mapping[str, float] | None = None
+    ) -> None:
         self._plan, self._facts, self._lowered = plan, facts, lowered
         self._copies = {copy.name: copy for copy in lowered.copies}
-        self._caches: dict[str, float] = {}
+        self._caches = dict(caches or {})
         self._rests = {rest.name: rest for rest in lowered.rests}
 
     @cached_property
