@@ -47,7 +47,7 @@ def plan_of(
 ) -> Plan:
     """Without lane orders and observers."""
     found = assignments(structure, model, space, state, options)
-    applied = tuple(map(str, structure.applied))
+    applied = tuple(map(str, (*problem.applied, *structure.applied)))
     return Plan(
         structure.bare, problem.cluster, problem.workload, own_rests(structure.bare, found, problem), (), applied
     )
