@@ -65,8 +65,9 @@ def command(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if resume and overwrite:
         raise InputError("--resume goes on with a run and --overwrite removes it; choose one")
-    job = _job_with(load_job(job_file), output, steps, str(job_file))
+    job = load_job(job_file)
     _check_runs_here(job)
+    job = _job_with(job, output, steps, str(job_file))
     console = Console(highlight=False)
     options = Options(address=address, resume=resume, overwrite=overwrite, stall_seconds=stall_seconds)
     given = None

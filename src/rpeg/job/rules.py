@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rpeg.architecture.library import find
 from rpeg.errors import InputError, nearest
-from rpeg.ir import Graph, Scope
+from rpeg.ir import Graph, Kind, Scope
 from rpeg.job.hardware import LOCAL, described, part
 from rpeg.job.models import ModelSource, resolve_model
 from rpeg.job.paths import absolute, why_not_output
@@ -89,6 +89,19 @@ def lengths_agree(job: Job) -> Iterator[Problem]:
             "Leave expected_response out if the lengths are not known."
         )
         yield Problem(("lengths", "expected_response"), text)
+
+
+def responses_are_generated_once(job: Job) -> Iterator[Problem]:
+    """Plans follow one stream of responses through a step; a second one is not yet planned nor run."""
+    graph = _graph(job)
+    generators = [s.name for s in graph.stages if s.kind is Kind.GENERATE and graph.out_of(s.name)]
+    if len(generators) > 1:
+        text = (
+            f"{job.algorithm.name} generates twice a step ({', '.join(generators)}), which can be neither planned nor "
+            "run yet. An algorithm whose baseline is of sampled responses needs no second time: rloo, "
+            "reinforce_plus_plus, grpo."
+        )
+        yield Problem(("algorithm", "name"), text)
 
 
 def groups_have_peers(job: Job) -> Iterator[Problem]:
@@ -233,6 +246,7 @@ RULES: tuple[Rule, ...] = (
     *REWARD_RULES,
     bounded,
     divisible,
+    responses_are_generated_once,
     groups_have_peers,
     context_is_long_enough,
     lengths_agree,

@@ -25,6 +25,7 @@ from rpeg.job.fields import (
     Flag,
     NonNegative,
     Number,
+    OptionalPathText,
     PathText,
     Positive,
     Seed,
@@ -36,7 +37,6 @@ from rpeg.job.fields import (
 from rpeg.job.hardware import ClusterChoice, described, is_local
 from rpeg.job.models import ModelSource, resolve_model
 from rpeg.job.rewards import MODEL, Reward, Rewards, uses_model
-
 
 MOST_EVALUATION_SAMPLES = 1024
 
@@ -83,7 +83,7 @@ class Models(Section):
 class Data(Section):
     """Prompts, with the answers that the reward checks against: see `records` for what can be read."""
 
-    train: PathText = Field(
+    train: OptionalPathText = Field(
         default="",
         description="prompts: a .jsonl or .parquet file or a saved dataset's directory (relative to the job file), "
         "bundled:PATH, hf:ORG/NAME#SPLIT or reasoning-gym:TASK",
@@ -262,7 +262,7 @@ class Job(Section):
     """One training job. After `load_job` every path in it is absolute (or bundled:, package:, a Hugging Face id)."""
 
     name: Text = Field(description="a name for the run")
-    algorithm: AlgorithmSection = Field(description="name: ppo or grpo, and its hyperparameters")
+    algorithm: AlgorithmSection = Field(description="name: ppo, grpo, rloo, dapo …, and its hyperparameters")
     models: Models = Field(description="actor, and where they differ critic and reference")
     dtype: DType = Field("float32", description="number format of parameters and activations")
     data: Data = Field(description="train: a JSONL file of prompts and answers")

@@ -228,10 +228,12 @@ def _rest_arcs(lowered: Lowered, rest: Rest) -> Iterator[Arc]:
     for slot, task in lowered.tasks.items():
         if slot.kind is ItemKind.RELOAD and slot.name == rest.name:
             reload, offload = rest_slots(rest, slot.replica)
-            for user in users:
-                if set(user.lanes) & set(task.lanes):
-                    yield Arc(reload, user.slot, 0, "reload")
-                    yield Arc(user.slot, offload, 0, "order")
+            here = [user for user in users if set(user.lanes) & set(task.lanes)]
+            for user in here:
+                yield Arc(reload, user.slot, 0, "reload")
+                yield Arc(user.slot, offload, 0, "order")
+            if not here:  # a replica that no part of a stream falls to
+                yield Arc(reload, offload, 0, "order")
             yield Arc(offload, reload, 1, "order")
 
 

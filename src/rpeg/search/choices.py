@@ -65,9 +65,7 @@ def _cuts(model: Architecture, tp: int) -> bool:
     return model.heads % tp == 0 and kv
 
 
-def _expert_degrees(
-    models: Sequence[Architecture], devices: int, tp: int, width: int
-) -> Iterator[int]:
+def _expert_degrees(models: Sequence[Architecture], devices: int, tp: int, width: int) -> Iterator[int]:
     yield 1
     counts = [model.experts.count for model in models if model.experts is not None]
     if len(counts) == len(models):

@@ -43,13 +43,23 @@ def assignments(
 
 
 def plan_of(
-    problem: Problem, structure: Structure, model: CostModel, space: Space, state: State, options: list[Option]
+    problem: Problem,
+    structure: Structure,
+    model: CostModel,
+    space: Space,
+    state: State,
+    options: list[Option],
 ) -> Plan:
     """Without lane orders and observers."""
     found = assignments(structure, model, space, state, options)
     applied = tuple(map(str, (*problem.applied, *structure.applied)))
     return Plan(
-        structure.bare, problem.cluster, problem.workload, own_rests(structure.bare, found, problem), (), applied
+        structure.bare,
+        problem.cluster,
+        problem.workload,
+        own_rests(structure.bare, found, problem),
+        (),
+        applied,
     )
 
 

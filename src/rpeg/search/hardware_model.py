@@ -11,7 +11,7 @@ import numpy as np
 from rpeg import cost
 from rpeg.errors import InfeasibleError, InputError
 from rpeg.ir import Kind
-from rpeg.plan import Assignment, Devices, Host, Parallelism, Plan, prompts_of_replica
+from rpeg.plan import Assignment, Devices, Host, Parallelism, Plan
 from rpeg.search.choices import ROWS, layouts, pieces
 from rpeg.search.model import Cached, Floats, Kinds, Option, Placed, Profile, Use
 from rpeg.search.problem import Problem

@@ -26,7 +26,7 @@ from rpeg.sim.hardware.sites import site
 from rpeg.workload import Workload
 
 # Blocks of more devices are worked on in bundles, at most so many.
-_SINGLE, _BUNDLES = 64, 16
+_SINGLE, _BUNDLES = 64, 8
 
 # Responses that an engine's replica holds at once; tokens of a micro-batch: more hardly use a device better.
 _ROWS, _TOKENS = 256, (16384, 4096)

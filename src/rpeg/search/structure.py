@@ -42,7 +42,9 @@ class Structure:
         return {name: i for i, name in enumerate(self.names)}
 
 
-def structure(problem: Problem, graph: Graph, applied: tuple[Transform, ...], draws: Draws, count: int) -> Structure:
+def structure(
+    problem: Problem, graph: Graph, applied: tuple[Transform, ...], draws: Draws, count: int
+) -> Structure:
     """count: steps drawn. Raises GraphError or PlanError where no plan could have this structure."""
     bare = without_observers(graph)
     order = tuple(sorted(stage.name for stage in bare.stages))
@@ -78,7 +80,9 @@ class _ByLength:
         return 0.0
 
     def generation(self, item: Item, batch: Batch) -> Completions:
-        return Completions(float(max(batch.response_lengths, default=0)), tuple(map(float, batch.response_lengths)))
+        return Completions(
+            float(max(batch.response_lengths, default=0)), tuple(map(float, batch.response_lengths))
+        )
 
     def memory_bytes(self, item: Item, lane: str) -> int:
         return 0
@@ -155,7 +159,9 @@ def _feeds(graph: Graph, name: str, edges: list[Edge]) -> list[int]:
     return found + [-1] * (SLOTS - len(found))
 
 
-def _edges(graph: Graph, edges: list[Edge], place: Mapping[str, int], models: list[str]) -> list[tuple[int, ...]]:
+def _edges(
+    graph: Graph, edges: list[Edge], place: Mapping[str, int], models: list[str]
+) -> list[tuple[int, ...]]:
     classes: dict[object, int] = {}
     found = []
     for e in edges:

@@ -75,9 +75,7 @@ def anneal(
 
 
 @compiled
-def repeated(
-    shape: Shape, rows: Rows, site: Site, states: list[State], w: Work, times: int
-) -> float:
+def repeated(shape: Shape, rows: Rows, site: Site, states: list[State], w: Work, times: int) -> float:
     """The sum of the step seconds of these states, evaluated so many times each: to measure evaluations a second."""
     total = 0.0
     for _ in range(times):

@@ -15,21 +15,24 @@ from rpeg.search.compiled.ratio import cycle_ratio
 
 
 @compiled
-def moving(shape: Shape, rows: Rows, w: Work, stage: int, coming: bool) -> float:
+def moving(
+    kind: int, row: int, stage: int, away: Ints, tenant: Ints, trained: Ints, gone: Ints, feed: Ints, held: Floats,
+    engine: Floats, coming: bool,
+) -> float:  # fmt: skip
     """Seconds in which what a stage has offloaded comes to its devices, or goes."""
-    if shape.kind[stage] == GENERATE:
-        return rows.engine[w.row[stage], 4] if coming and w.away[stage] else 0.0
-    kept, total = shape.kind[stage] == TRAIN, 0.0
-    for slot in range(shape.feed.shape[1]):
-        kept = kept or shape.feed[stage, slot] >= 0
-    for slot in range(shape.feed.shape[1]):
-        if w.tenant[stage, slot] < 0:
+    if kind == GENERATE:
+        return engine[row, 4] if coming and away[stage] else 0.0
+    kept, total = kind == TRAIN, 0.0
+    for slot in range(feed.shape[1]):
+        kept = kept or feed[stage, slot] >= 0
+    for slot in range(feed.shape[1]):
+        if tenant[stage, slot] < 0 or gone[stage, slot] == 0:
             continue
-        gone, row, variant = w.gone[stage, slot], w.row[stage], w.trained[stage, slot]
-        if shape.kind[stage] == TRAIN:
-            total += rows.held[row, slot, variant, 5 if gone == 2 else 4] if gone else 0.0
-        elif gone == 2 and (coming or kept):
-            total += rows.held[row, slot, variant, 3]
+        variant = trained[stage, slot]
+        if kind == TRAIN:
+            total += held[row, slot, variant, 5 if gone[stage, slot] == 2 else 4]
+        elif gone[stage, slot] == 2 and (coming or kept):
+            total += held[row, slot, variant, 3]
     return total
 
 
@@ -115,7 +118,12 @@ def transfers(shape: Shape, rows: Rows, site: Site, state: State, w: Work, node:
         key = transfer_key(w.row[trainer], w.row[consumer], how, shape.edges[e, 5])
         place = find(rows.moved, key)
         if rows.moved[place, 0] == -1:
-            w.miss[0], w.miss[1], w.miss[2], w.miss[3] = MISSING_TRANSFER, w.row[trainer], w.row[consumer], how
+            w.miss[0], w.miss[1], w.miss[2], w.miss[3] = (
+                MISSING_TRANSFER,
+                w.row[trainer],
+                w.row[consumer],
+                how,
+            )
             w.miss[4], w.miss[5], w.miss[6] = trainer, consumer, shape.edges[e, 5]
             return -1
         seconds = site.dispatch + rows.seconds[rows.moved[place, 1]]
@@ -147,7 +155,10 @@ def rests(shape: Shape, rows: Rows, site: Site, state: State, w: Work, count: in
                         shift = state.shift[other]
             w.item_stage[count], w.item_mask[count] = stage, used(state, state.mask[stage])
             w.item_shift[count], w.item_kind[count] = shift, RELOAD if coming else OFFLOAD
-            seconds = site.dispatch + moving(shape, rows, w, stage, coming == 1)
+            seconds = site.dispatch + moving(
+                shape.kind[stage], w.row[stage], stage, w.away, w.tenant, w.trained, w.gone, shape.feed, rows.held,
+                rows.engine, coming == 1,
+            )  # fmt: skip
             for draw in range(site.draws):
                 w.duration[count, draw] = seconds
             count += 1
@@ -155,9 +166,7 @@ def rests(shape: Shape, rows: Rows, site: Site, state: State, w: Work, count: in
 
 
 @compiled
-def add(
-    arcs: tuple[Ints, Ints, Ints, Ints, Ints], at: int, src: int, dst: int, key: int, delay: int
-) -> int:
+def add(arcs: tuple[Ints, Ints, Ints, Ints, Ints], at: int, src: int, dst: int, key: int, delay: int) -> int:
     """One more arc; -1 where its source would run in a later period. arcs: their src, dst, key, height; shift of items."""
     height = delay + arcs[4][dst] - arcs[4][src]
     if at < 0 or height < 0:
@@ -337,6 +346,16 @@ def step_seconds(
             key = w.key[arc]
             weight[arc] = w.duration[w.src[arc], draw] if key < 0 else w.offset[key, draw]
         total += cycle_ratio(
-            items, w.head, w.by_src, w.dst, weight, w.height, w.policy, w.floats[6], w.floats[7], w.ints[6], w.ints[7]
+            items,
+            w.head,
+            w.by_src,
+            w.dst,
+            weight,
+            w.height,
+            w.policy,
+            w.floats[6],
+            w.floats[7],
+            w.ints[6],
+            w.ints[7],
         )
     return OK, total / site.draws, short

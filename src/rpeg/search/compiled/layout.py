@@ -147,7 +147,9 @@ def work(shape: Shape, draws: int, islands: int) -> Work:
     runs = int(shape.count.sum())
     items = runs + len(shape.edges) + 2 * stages
     most = int(shape.count.max(initial=1))
-    arcs = len(shape.arcs) + len(shape.edges) * (2 * most + 2) + 2 * stages * (items + 2) + items * (islands + 1)
+    arcs = (
+        len(shape.arcs) + len(shape.edges) * (2 * most + 2) + 2 * stages * (items + 2) + items * (islands + 1)
+    )
     z, most_uses = np.zeros, stages * SLOTS
     ints, floats = np.int64, np.float64
     return Work(

@@ -12,7 +12,6 @@ from rpeg.search.compiled.blocks import start_of
 from rpeg.search.compiled.jit import compiled
 from rpeg.search.compiled.layout import (
     GENERATE,
-    HOST,
     INFERENCE,
     LEVELS,
     PER_OCTAVE,
@@ -79,10 +78,20 @@ def gather(shape: Shape, rows: Rows, w: Work) -> int:
             if edge >= 0 and variant and shape.kind[stage] != GENERATE:
                 gone = w.away[shape.edges[edge, 0]]
             w.gone[stage, slot] = gone
-            w.uses[count, 0], w.uses[count, 1], w.uses[count, 2] = stage, w.tenant[stage, slot], shape.kind[stage]
+            w.uses[count, 0], w.uses[count, 1], w.uses[count, 2] = (
+                stage,
+                w.tenant[stage, slot],
+                shape.kind[stage],
+            )
             w.uses[count, 3], w.uses[count, 4] = gone, shape.model[stage, slot]
-            w.sizes[count, 0], w.sizes[count, 1] = rows.held[row, slot, variant, 1], rows.held[row, slot, variant, 2]
-            w.sizes[count, 2], w.sizes[count, 3] = rows.held[row, slot, variant, 0], rows.held[row, slot, variant, 7]
+            w.sizes[count, 0], w.sizes[count, 1] = (
+                rows.held[row, slot, variant, 1],
+                rows.held[row, slot, variant, 2],
+            )
+            w.sizes[count, 2], w.sizes[count, 3] = (
+                rows.held[row, slot, variant, 0],
+                rows.held[row, slot, variant, 7],
+            )
             if gone and variant and shape.kind[stage] == INFERENCE:
                 w.sizes[count, 2] = rows.held[row, slot, variant, 6]
             if shape.kind[stage] == GENERATE:
@@ -106,7 +115,15 @@ def tally(names: Ints, most: Floats, count: int, name: int, size: float) -> int:
 
 @compiled
 def cache_room(
-    uses: Ints, sizes: Floats, count: int, masks: Ints, island: int, model: int, budget: float, names: Ints, most: Floats
+    uses: Ints,
+    sizes: Floats,
+    count: int,
+    masks: Ints,
+    island: int,
+    model: int,
+    budget: float,
+    names: Ints,
+    most: Floats,
 ) -> float:
     """Bytes that a model's generator has for its cache on an island, of a budget of bytes."""
     known = 0
@@ -180,7 +197,9 @@ def resting(
         weights = sizes[u, 0] if gone != 2 or whole else 0.0
         known = tally(names, most, known, 4 * uses[u, 1] + WEIGHTS, weights)
         if kind == TRAIN:
-            known = tally(names, most, known, 4 * uses[u, 1] + OPTIMIZER, sizes[u, 1] if gone == 0 or here else 0.0)
+            known = tally(
+                names, most, known, 4 * uses[u, 1] + OPTIMIZER, sizes[u, 1] if gone == 0 or here else 0.0
+            )
         elif kind == GENERATE:
             size = cache[stage, island] if gone == 0 or here else 0.0
             known = tally(names, most, known, 4 * uses[u, 1] + CACHE, size)
@@ -194,7 +213,11 @@ def beside_own(names: Ints, most: Floats, known: int, own: int, kind: int, gone:
     for i in range(known):
         if names[i] // 4 == own:
             what = names[i] % 4
-            if what == WEIGHTS or (kind == TRAIN and what == OPTIMIZER) or (kind == GENERATE and what == CACHE):
+            if (
+                what == WEIGHTS
+                or (kind == TRAIN and what == OPTIMIZER)
+                or (kind == GENERATE and what == CACHE)
+            ):
                 continue
             if kind == INFERENCE and what == OPTIMIZER and gone == 0:
                 continue
@@ -299,7 +322,9 @@ def host_short(site: Site, state: State, w: Work, count: int) -> float:
                     last = first + state.size[other] * site.unit[kind] - 1
                     if last // site.width[kind] >= low and first // site.width[kind] <= high:
                         islands |= 1 << other
-        short += max(0.0, hosted(w.uses, count, w.hosts, w.away, state.mask, islands, w.places) / site.host[kind] - 1.0)
+        short += max(
+            0.0, hosted(w.uses, count, w.hosts, w.away, state.mask, islands, w.places) / site.host[kind] - 1.0
+        )
     return short
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rpeg.search.compiled.jit import compiled
-from rpeg.search.compiled.layout import GENERATE, HOST, TRAIN, Ints, Shape, State
+from rpeg.search.compiled.layout import HOST, TRAIN, Ints, Shape, State
 
 MOVES = 9
 
@@ -173,7 +173,15 @@ def reoffload(shape: Shape, state: State, random: Ints) -> bool:
 
 @compiled
 def reshift(shape: Shape, state: State, random: Ints) -> bool:
-    """A stage and all that follows it within a step a period later, or it and all before it a period earlier."""
+    """A stage and all that follows it within a step a period later, or it and all before it a period earlier.
+
+    Shifts reach as far as weights may be old; beyond that they only turn the period round.
+    """
+    most = 0
+    for e in range(len(shape.edges)):
+        most = max(most, shape.edges[e, 2] - 1)
+    if most == 0:
+        return False
     stage, later = below(random, len(shape.kind)), below(random, 2) == 0
     state.shift[stage] += 1 if later else -1
     for _ in range(len(shape.kind)):
@@ -187,9 +195,11 @@ def reshift(shape: Shape, state: State, random: Ints) -> bool:
     least = state.shift[0]
     for s in range(len(shape.kind)):
         least = min(least, state.shift[s])
+    greatest = 0
     for s in range(len(shape.kind)):
         state.shift[s] -= least
-    return True
+        greatest = max(greatest, state.shift[s])
+    return greatest <= most
 
 
 @compiled

@@ -33,7 +33,9 @@ def lags(w: Work, arcs: int) -> None:
 
 
 @compiled
-def upward(w: Work, items: int, into_head: Ints, floor: Floats, rank: Floats, waiting: Ints, stack: Ints) -> bool:
+def upward(
+    w: Work, items: int, into_head: Ints, floor: Floats, rank: Floats, waiting: Ints, stack: Ints
+) -> bool:
     """Longest time from each item's start to the end of all that follows it in a period. False: a cycle."""
     for node in range(items):
         waiting[node] = 0
@@ -118,7 +120,10 @@ def start(
     for lane in range(lanes):
         if mask >> lane & 1:
             free[lane] = now + seconds
-            brought[lane] += (kind == RELOAD) - (kind == OFFLOAD)
+            if kind == RELOAD:
+                brought[lane] += 1
+            elif kind == OFFLOAD:
+                brought[lane] -= 1
     for i in range(head[node], head[node + 1]):
         arc = by_src[i]
         other = dst[arc]
@@ -144,7 +149,8 @@ def greedy(w: Work, items: int, lanes: int) -> bool:
     for i in range(w.head[items]):
         if w.height[i] == 0 and w.src[i] != w.dst[i]:
             waiting[w.dst[i]] += 1
-            beside[w.dst[i]] += w.item_kind[w.src[i]] != RELOAD
+            if kinds[w.src[i]] != RELOAD:
+                beside[w.dst[i]] += 1
     for lane in range(lanes):
         free[lane], brought[lane] = 0.0, 0
     now, started = 0.0, 0
@@ -152,7 +158,12 @@ def greedy(w: Work, items: int, lanes: int) -> bool:
         launched, put_off = False, -1
         for place in range(items):
             node = order[place]
-            if left[node] == 0 or waiting[node] > 0 or ready[node] > now or not is_free(masks[node], now, lanes, free):
+            if (
+                left[node] == 0
+                or waiting[node] > 0
+                or ready[node] > now
+                or not is_free(masks[node], now, lanes, free)
+            ):
                 continue
             if kinds[node] == RELOAD and not wants(
                 head, by_src, dst, height, masks[node], node, now, lanes, beside, known, brought

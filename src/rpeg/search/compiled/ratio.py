@@ -11,7 +11,15 @@ _ROUNDS = 500
 
 @compiled
 def evaluate(
-    items: int, dst: Ints, weight: Floats, height: Ints, policy: Ints, ratio: Floats, value: Floats, seen: Ints, path: Ints
+    items: int,
+    dst: Ints,
+    weight: Floats,
+    height: Ints,
+    policy: Ints,
+    ratio: Floats,
+    value: Floats,
+    seen: Ints,
+    path: Ints,
 ) -> float:
     """Ratios and potentials of the picked arcs, each node's `policy`; the greatest ratio."""
     best = 0.0

@@ -178,9 +178,9 @@ class Alone:
 
     def _plan(self, trainers: Resting = "none") -> Plan:
         """The stage alone, beside the trainers of its models on the same devices."""
-        names = {
-            t.name for model in self.stage.models if (t := self.graph.trainer(model)) is not None
-        } - {self.stage.name}
+        names = {t.name for model in self.stage.models if (t := self.graph.trainer(model)) is not None} - {
+            self.stage.name
+        }
         others = (replace(self.assignment, stage=name, offload=trainers) for name in sorted(names))
         return Plan(self.graph, self.cluster, self.workload, (self.assignment, *others))
 
