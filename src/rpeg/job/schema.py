@@ -224,6 +224,9 @@ class Wishes(Section):
         default=None,
         description="exact: always the same version, replayable; latest: the newest within the bound",
     )
+    actor_critic_sharing: Flag = Field(
+        default=False, description="true: actor and critic are one model with two heads, with one optimizer"
+    )
 
 
 class Evaluation(Section):
