@@ -78,7 +78,10 @@ def _messages(place: str, name: str, value: Any) -> tuple[tuple[str, str], ...]:
                 f"{place}: field '{name}' holds {show(message)}, a chat message has role and content"
             )
         found.append(
-            (text_of(place, f"{name}.role", message["role"]), text_of(place, f"{name}.content", message["content"]))
+            (
+                text_of(place, f"{name}.role", message["role"]),
+                text_of(place, f"{name}.content", message["content"]),
+            )
         )
     if not found:
         raise InputError(f"{place}: field '{name}' is an empty chat")

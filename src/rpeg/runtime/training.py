@@ -14,6 +14,7 @@ from rpeg.backends.samples import Array, Samples
 from rpeg.backends.training.trainer import Trainer
 from rpeg.errors import RunError
 from rpeg.job import Job
+from rpeg.job.rewards import masks_truncated
 from rpeg.plan import membership
 from rpeg.schedule import share
 from rpeg.workload import Workload
@@ -38,12 +39,15 @@ def train(
     module = algorithms.load(job.algorithm.name)
     hyper = job.algorithm.hyper
     lengths = dict(zip(samples.ids.tolist(), samples.lengths.tolist(), strict=True))
+    masked = _masked(samples) if masks_truncated(job.reward) else frozenset()
     minibatches: list[Samples] = []
     weights: list[Array] = []
     mine: list[int] = []
     for number, ids in enumerate(membership(samples.ids.tolist(), workload, job.seed, step)):
         own = share(ids, [lengths[i] for i in ids], ranks)[rank]
-        by_id = dict(zip(ids, _weights([lengths[i] for i in ids], hyper), strict=True))
+        counted = [i for i in ids if i not in masked]
+        by_id = dict.fromkeys(ids, 0.0)
+        by_id.update(zip(counted, _weights([lengths[i] for i in counted], hyper), strict=True))
         minibatches.append(samples.take(own))
         weights.append(np.array([by_id[i] for i in own], dtype=np.float64))
         if number < workload.minibatches:
@@ -57,7 +61,14 @@ def train(
     metrics = trainer.train(
         minibatches, weights, loss, temperature=temperature, microbatch=microbatch, entropy=entropy
     )
+    if masks_truncated(job.reward):
+        metrics["masked"] = float(len(masked))
     return metrics, mine
+
+
+def _masked(samples: Samples) -> frozenset[int]:
+    """Truncated responses: they weigh nothing in any loss, and no mean over a minibatch counts them."""
+    return frozenset(samples.ids[samples.sample["finish"] == 0].tolist())
 
 
 def _weights(lengths: Sequence[int], hyper: Any) -> Array:

@@ -12,7 +12,6 @@ from rpeg import cost
 from rpeg.cost import Cost, Timing
 from rpeg.ir import Kind, Stage
 from rpeg.plan import Assignment, Copy, Devices, ItemKind, Lowered, Plan, Slot
-
 from rpeg.schedule import share
 from rpeg.sim.costs import Answer, Batch
 from rpeg.sim.facts import Facts
@@ -210,7 +209,12 @@ class PassCosts:
 def _bytes(data: Sequence[str], batch: Batch) -> float:
     """Of these data for a batch: whole sequences with versions and log-probabilities, or a column of responses."""
     prompts, responses = sum(batch.prompt_lengths), sum(batch.response_lengths)
-    words = {"prompts": prompts, "rollouts": prompts + 2 * responses, "rewards": len(batch.ids)}
+    words = {
+        "prompts": prompts,
+        "rollouts": prompts + 2 * responses,
+        "rewards": len(batch.ids),
+        "model_rewards": len(batch.ids),
+    }
     return float(_WORD_BYTES * sum(words.get(name, responses) for name in data))
 
 
