@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,15 @@ def check_same_job(job: Job, kept: Path) -> None:
 
     More steps would also change a learning rate that falls to zero at the last one.
     """
+    free = MAY_CHANGE if job.optimizer.schedule == "constant" else MAY_CHANGE - {"steps"}
+    check_same(dump_job(job), kept, free)
+
+
+def check_same(job: str, kept: Path, free: Set[str]) -> None:
+    """As `check_same_job`, for any job as text. free: sections that may differ."""
     if not kept.exists():
         return
-    before, now = yaml.safe_load(kept.read_text(encoding="utf-8")), yaml.safe_load(dump_job(job))
-    free = MAY_CHANGE if job.optimizer.schedule == "constant" else MAY_CHANGE - {"steps"}
+    before, now = yaml.safe_load(kept.read_text(encoding="utf-8")), yaml.safe_load(job)
     different = [
         f"{key} was {old!r} and is {new!r}"
         for key, old, new in _differences(before, now)
