@@ -3,7 +3,8 @@
     python scripts/make_preferences.py
 
 Each line of `preferences.jsonl` and `preferences_heldout.jsonl` is `{"prompt": "36 + 57 =", "chosen": "6+7=13;93",
-"rejected": "~90"}`: both responses were sampled from the model; the verifier `numeric` says which is right. A problem whose
+"rejected": "~90"}`: both responses were sampled from the model; the verifier `numeric` says which is right. A problem
+whose
 samples are all right or all wrong gives no pair. The same seed writes the same bytes on the same machine.
 """
 

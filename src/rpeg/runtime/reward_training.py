@@ -1,4 +1,4 @@
-"""`train_reward`: a reward model from preference pairs, in this process, from its first step or last checkpoint to its end."""
+"""`train_reward`: a reward model from preference pairs, in this process, from its first step or checkpoint on."""
 
 from __future__ import annotations
 
