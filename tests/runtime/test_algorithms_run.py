@@ -12,7 +12,6 @@ from rpeg.runtime import RunDirectory
 from rpeg.verify import prove_run
 from runtime.runs import make_job, plan_for, run, tiny_model
 
-
 pytestmark = pytest.mark.slow
 
 

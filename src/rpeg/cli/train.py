@@ -136,7 +136,7 @@ def _say_what_is_read(job: Job, console: Console) -> None:
         dropped = "".join(f", {count} {what}" for what, count in counts.items() if count)
         console.print(f"{split}: {len(prompts)} prompts{dropped}", markup=False)
     first = read_records(job.data.train, job.data.prompt, job.data.answer)[0]
-    for reward in job.reward:
+    for reward in (*job.reward, *(job.evaluation.reward or ())):
         check_reward(reward, first.prompt, first.answer)
 
 

@@ -136,7 +136,7 @@ def evaluation_has_data(job: Job) -> Iterator[Problem]:
         yield Problem(("data", "heldout"), text)
     if job.evaluation.samples > 1 and not job.evaluation.temperature:
         text = (
-            f"is 0, greedy, but evaluation.samples is {job.evaluation.samples}: all responses to a prompt would be alike. "
+            f"is 0, greedy, but evaluation.samples is {job.evaluation.samples}: all responses to a prompt are alike. "
             "Set a temperature, such as 1.0, or samples: 1."
         )
         yield Problem(("evaluation", "temperature"), text)
@@ -145,7 +145,9 @@ def evaluation_has_data(job: Job) -> Iterator[Problem]:
 def chat_has_a_template(job: Job) -> Iterator[Problem]:
     """A system message is said in a chat."""
     if job.data.system is not None and not job.data.chat_template:
-        yield Problem(("data", "system"), "is given, but chat_template is false: set it to true, or leave it out.")
+        yield Problem(
+            ("data", "system"), "is given, but chat_template is false: set it to true, or leave it out."
+        )
 
 
 def cluster_exists(job: Job) -> Iterator[Problem]:
