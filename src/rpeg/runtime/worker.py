@@ -175,7 +175,7 @@ class Worker:
         holding = self._reads(work, stage.name, stage.models[0], notes)
         requests = generating.requests_of(inputs.joined(work.ids), work.ids, self.workload)
         greedy = any(op.name == "sample_greedy" for op in stage.ops)
-        sampling = generating.sampling_of(self.job, self._stop_token_ids, greedy=greedy)
+        sampling = generating.sampling_of(self.job, self._stop_token_ids, temperature=0.0 if greedy else None)
         engine = self.holdings.engine(stage.name)
         responses = engine.generate(requests, sampling, seed=self.job.seed, version=holding.version)
         group = self.workload.samples_per_prompt if generating.streams_by_group(self.graph, stage.name) else 1
