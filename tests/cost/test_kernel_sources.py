@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from rpeg.cluster import device_kind
+from rpeg.cost.kernels import installed
 from rpeg.cost.kernels.files import KernelFile, peaks_of
 from rpeg.cost.kernels.sources import source_of
 from rpeg.cost.kernels.table import Table
+from rpeg.errors import InputError
 
 
 @pytest.fixture(autouse=True)
@@ -57,3 +59,18 @@ def test_the_nearest_table_stands_in() -> None:
     other, _ = source.find("attention", "bfloat16", "nobody's", 128)
     assert other is not None
     assert source.find("gemm", "float64", "", 0) == (None, False)
+
+
+def test_a_file_of_the_users_that_does_not_exist_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RPEG_KERNELS", "/nowhere/mine.json")
+    with pytest.raises(InputError, match="/nowhere/mine.json, which does not exist"):
+        source_of(device_kind("h100-sxm"))
+
+
+def test_a_folder_of_the_packages_name_is_no_installation(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / installed.SYSTEMS["h100-sxm"]).mkdir(parents=True)
+    monkeypatch.setattr(installed, "data_folder", lambda: tmp_path)
+    monkeypatch.setattr(installed, "PACKAGE", "no-such-package-at-all")
+    assert installed.tables("h100-sxm", "0") is None

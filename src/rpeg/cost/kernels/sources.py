@@ -19,8 +19,10 @@ from rpeg.cluster.kinds import relatives
 from rpeg.cost.kernels import installed
 from rpeg.cost.kernels.files import KernelFile, read
 from rpeg.cost.kernels.table import Table
+from rpeg.errors import InputError
 from rpeg.job.cache import cache_directory
 
+_MAKE = "rpeg calibrate --kernels --out FILE"
 _DATA = resources.files("rpeg.cost") / "data" / "kernels"
 
 # The least that a kernel of an accelerator takes; the fastest of aiconfigurator-core's products take 2.4 µs.
@@ -101,8 +103,15 @@ def _file(name: str) -> tuple[KernelFile | None, str]:
 
 
 def user_files(name: str) -> tuple[Path, ...]:
-    """Where a user's own kernel file for a kind may lie, the first that exists counts."""
+    """Where a user's own kernel file for a kind may lie, the first that exists counts.
+
+    InputError where $RPEG_KERNELS names a file that does not exist: estimates would silently rest on other tables.
+    """
     own = os.environ.get("RPEG_KERNELS")
+    if own and not Path(own).expanduser().exists():
+        raise InputError(
+            f"$RPEG_KERNELS names {own}, which does not exist: unset it, or write the file by `{_MAKE}`"
+        )
     return (*((Path(own).expanduser(),) if own else ()), cache_directory() / f"kernels-{name}.json")
 
 
