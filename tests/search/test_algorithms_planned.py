@@ -19,8 +19,6 @@ from rpeg.verify import prove
 from samples_of_plans import TableCosts
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-TWICE = ("remax",)
-"""They generate a second time in a step, which no plan can say yet."""
 CORRECTED = {
     "importance": "token",
     "importance_normalize": True,
@@ -39,19 +37,13 @@ def job_of(name: str, **hyper: Any) -> Job:
 
 
 @pytest.mark.parametrize("hyper", [{}, CORRECTED], ids=["plain", "corrected"])
-@pytest.mark.parametrize("name", [name for name in algorithms.names() if name not in TWICE])
+@pytest.mark.parametrize("name", algorithms.names())
 def test_from_job_to_proof(name: str, hyper: dict[str, Any]) -> None:
     graph = from_job(job_of(name, **hyper), 8 * 2**30).graph
     blocks = {s.name: (0, 1) for s in graph.stages if s.kind is not Kind.HOST}
     trace = simulate(make_plan(graph, blocks), TableCosts({}), 2)
     proof = prove(trace)
     assert proof.holds, proof
-
-
-@pytest.mark.parametrize("name", TWICE)
-def test_a_second_generation_is_refused_with_a_way_out(name: str) -> None:
-    with pytest.raises(InputError, match=r"generates twice a step \(generate, baseline\).*rloo"):
-        job_of(name)
 
 
 @pytest.mark.parametrize("name", ["grpo", "dapo", "rloo", "gspo"])

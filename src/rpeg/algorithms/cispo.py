@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Hyper(ClipHyper, GroupHyper):
     """The hyperparameters of CISPO; the base classes say what each means.
 
-    clip_low, clip_high: the ratio weighs a token by at most 1 + clip_high and at least 1 - clip_low. There is no lower
-    bound by default (section 3.1); 5 as the upper bound is of arXiv:2510.13786, section 3.2.
+    clip_low, clip_high: the ratio weighs a token by at most 1 + clip_high and at least 1 - clip_low. The paper has
+    no lower bound and tunes the upper one without saying it; 5 is a common choice (ms-swift's default).
     """
 
     clip_low: float = 1.0
@@ -29,7 +29,7 @@ class Hyper(ClipHyper, GroupHyper):
 
 
 def cispo_policy_loss(columns: Columns, mask: Tensor, hyper: Hyper) -> TokenLoss:
-    """-A · clip(ratio) · log π, the clipped ratio a constant (eq. 4 and 5). See `loss.policy_loss` for what it reads."""
+    """-A · clip(ratio) · log π, the clipped ratio a constant. See `loss.policy_loss` for what it reads."""
 
     def surrogate(
         logprobs: Tensor, old: Tensor, advantages: Tensor, trained: Tensor

@@ -20,7 +20,7 @@ def probability_ratio(logprobs: Tensor, old_logprobs: Tensor) -> Tensor:
 
 
 def sequence_ratio(logprobs: Tensor, old_logprobs: Tensor, mask: Tensor) -> Tensor:
-    """(n, T) the ratio of GSPO-token (arXiv:2507.18071, eq. 13 and 14).
+    """(n, T) the ratio of GSPO-token (arXiv:2507.18071, "GSPO-token").
 
     In value the geometric mean of a response's ratios, at each of its tokens; in gradient that value times the
     gradient of the token's own log-probability.

@@ -2,9 +2,9 @@
 
 The behaviour policy sampled them: an older version of the weights, another engine, another precision. The proximal
 policy is the actor at the beginning of the step, whose log-probabilities are `old_logprobs`. With `importance` the
-loss is that of decoupled PPO (arXiv:2110.00641, eq. 4; for asynchronous training arXiv:2505.24298, section 5.2):
-clipped about the proximal policy, weighted by proximal over behaviour probability, truncated at `importance_cap`
-(arXiv:2508.03680 calls it truncated importance sampling).
+loss is that of decoupled PPO (arXiv:2110.00641; for asynchronous training arXiv:2505.24298): clipped about the proximal
+policy, weighted by proximal over behaviour probability, which is truncated at `importance_cap` (truncated importance
+sampling for an engine that differs from the trainer: https://fengyao.notion.site/off-policy-rl).
 """
 
 from __future__ import annotations

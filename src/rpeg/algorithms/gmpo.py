@@ -21,7 +21,7 @@ class Hyper(ClipHyper, GroupHyper):
     """The hyperparameters of GMPO; the base classes say what each means.
 
     clip_low, clip_high: how far a token's log ratio may move a response's mean, so that the ratio lies within
-    [exp(-clip_low), exp(clip_high)] (section 3.3).
+    [exp(-clip_low), exp(clip_high)]; 0.4 is the paper's (section 4).
     """
 
     clip_low: float = 0.4
@@ -30,7 +30,7 @@ class Hyper(ClipHyper, GroupHyper):
 
 
 def gmpo_policy_loss(columns: Columns, mask: Tensor, hyper: Hyper) -> TokenLoss:
-    """-A · exp(mean of the clipped log ratios), the same at each token of a response (eq. 4).
+    """-A · exp(mean of the clipped log ratios), the same at each token of a response.
 
     See `loss.policy_loss` for what it reads; importance weights weigh by their geometric mean.
     """

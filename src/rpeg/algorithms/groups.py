@@ -42,7 +42,7 @@ def center_by_group(
 ) -> Tensor:
     """Rewards (n,) less their group's mean, by `weights` (n,) where given.
 
-    With response lengths as weights: the optimal baseline of OPO (arXiv:2505.23585, eq. 9).
+    With response lengths as weights: the optimal baseline of OPO (arXiv:2505.23585).
     """
     groups = groups_of(group)
     exact, weight = rewards.double(), (weights if weights is not None else rewards * 0 + 1).double()
@@ -65,7 +65,7 @@ def normalize_by_group(rewards: Tensor, group: Tensor, conventions: Conventions 
 
 
 def leave_one_out(rewards: Tensor, group: Tensor, conventions: Conventions = RPEG) -> Tensor:
-    """Rewards (n,) less the mean of the *others* of their group (RLOO, arXiv:2402.14740, section 3).
+    """Rewards (n,) less the mean of the *others* of their group (RLOO, arXiv:2402.14740).
 
     As (r - mean) · count / (count - 1), which cancels no digits.
     """
@@ -92,7 +92,7 @@ def decoupled_normalize(
 def best_of_group(
     rewards: Tensor, group: Tensor, *, normalize: bool = True, conventions: Conventions = RPEG
 ) -> Tensor:
-    """The best response of each group gets its lead over the second best, others zero (arXiv:2503.19595, eq. 14).
+    """The best response of each group gets its lead over the second best, others zero (arXiv:2503.19595).
 
     normalize: over the group's standard deviation. A response without a peer gets zero.
     """
@@ -108,7 +108,8 @@ def best_of_group(
 
 
 def scale_of_scored(rewards: Tensor) -> Tensor:
-    """How many responses there are for each whose reward is not zero: GPG's scale (arXiv:2504.02546, eq. 6)."""
+    """How many responses there are for each whose reward is not zero: the scale of GPG
+    (arXiv:2504.02546) as verl counts it."""
     return len(rewards) / (rewards != 0).sum().clamp(min=1).double()
 
 

@@ -19,7 +19,7 @@ LOG_RATIO_BOUND = 20.0
 LOW_VARIANCE_BOUND = 10.0
 """What one token may add to the `low_variance` estimate at most."""
 ADAPTION_BOUND = 0.2
-"""How far off its target, relatively, a divergence counts at most (arXiv:1909.08593, section 2.2)."""
+"""How far off its target, relatively, a divergence counts at most (arXiv:1909.08593)."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,10 @@ def _without_plus(kind: str) -> KlEstimator:
 def next_coefficient(
     coefficient: float, divergence: float, samples: int, *, target: float, horizon: float
 ) -> float:
-    """The KL coefficient for the next step (adaptive controller, arXiv:1909.08593, section 2.2).
+    """The KL coefficient for the next step (adaptive controller, arXiv:1909.08593).
 
-    β ← β (1 + clip(divergence / target - 1, ± 0.2) · samples / horizon). divergence: of the step's responses,
+    β ← β (1 + clip(divergence / target - 1, ± 0.2) · samples / horizon), the gain of the paper written as in its code
+    (https://github.com/openai/lm-human-preferences) and in verl. divergence: of the step's responses,
     in nats, averaged as `target` means it (`kl_penalty` takes the mean over responses of their mean over
     tokens).
     """

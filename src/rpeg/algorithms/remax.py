@@ -24,7 +24,7 @@ class Hyper(DualClipHyper, RewardKlHyper):
 
 
 def greedy_baseline(columns: Columns, mask: Tensor, hyper: Hyper) -> dict[str, Tensor]:
-    """`advantages` (n, T): the rewards from each token on, less the reward of the greedy response (Algorithm 1).
+    """`advantages` (n, T): the rewards from each token on, less the reward of the greedy response.
 
     Reads `token_rewards` (n, T) and `baseline_rewards` (n,).
     """

@@ -22,7 +22,7 @@ class Hyper(GroupHyper):
     """The hyperparameters of SAPO; the base classes say what the others mean.
 
     tau_positive, tau_negative: how sharply the gate closes as the ratio leaves 1, for tokens of positive and of other
-    advantage.
+    advantage; 1 and 1.05 are the paper's.
     """
 
     tau_positive: float = 1.0
