@@ -63,7 +63,7 @@ def test_the_nearest_table_stands_in() -> None:
 
 def test_a_file_of_the_users_that_does_not_exist_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RPEG_KERNELS", "/nowhere/mine.json")
-    with pytest.raises(InputError, match="/nowhere/mine.json, which does not exist"):
+    with pytest.raises(InputError, match=r"/nowhere/mine\.json, which does not exist"):
         source_of(device_kind("h100-sxm"))
 
 
