@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rpeg.cluster import device_kind
-from rpeg.cost.kernels import installed
+from rpeg.cluster import device_kind, fabric, system
+from rpeg.cost import Machine, stack
+from rpeg.cost.kernels import installed, kernels_of
 from rpeg.cost.kernels.files import KernelFile, peaks_of
 from rpeg.cost.kernels.sources import source_of
 from rpeg.cost.kernels.table import Table
@@ -74,3 +75,29 @@ def test_a_folder_of_the_packages_name_is_no_installation(
     monkeypatch.setattr(installed, "data_folder", lambda: tmp_path)
     monkeypatch.setattr(installed, "PACKAGE", "no-such-package-at-all")
     assert installed.tables("h100-sxm", "0") is None
+
+
+@pytest.mark.parametrize("library", ["vllm", "sglang", "tensorrt-llm"])
+@pytest.mark.parametrize("kind", ["h100-sxm", "h200"])
+def test_experts_in_8_bits_take_the_kernel_of_their_library_that_was_tuned(kind: str, library: str) -> None:
+    source = source_of(device_kind(kind))
+    table, exact = source.find("experts", "float8", library, 0)
+    assert table is not None
+    assert (table.dtype, table.library, exact) == ("float8-block", library, True)
+
+
+def test_experts_in_8_bits_keep_a_scale_a_tensor_where_that_kernel_is_better() -> None:
+    table, _ = source_of(device_kind("b200")).find("experts", "float8", "vllm", 0)
+    assert table is not None
+    assert table.dtype == "float8"
+
+
+def test_narrower_experts_are_not_slower_while_weights_bind() -> None:
+    for kind in ("h100-sxm", "h200", "b200"):
+        for library in ("vllm", "sglang", "tensorrt-llm"):
+            kernels = kernels_of(Machine(device_kind(kind), fabric(system("dgx-h100")), stack(library, kind)))
+            for rows in (8.0, 64.0, 256.0, 2048.0):
+                wide, narrow = (
+                    kernels.experts(rows, 128, 2048, 768, dtype) for dtype in ("bfloat16", "float8")
+                )
+                assert narrow.seconds < 1.35 * wide.seconds, (kind, library, rows)
