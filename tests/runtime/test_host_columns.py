@@ -11,14 +11,15 @@ import pytest
 import torch
 
 from rpeg import algorithms
-from rpeg.algorithms import aggregation, shaping
+from rpeg.algorithms import shaping
 from rpeg.backends.samples import Samples, join
 from rpeg.backends.training.tally import Tally
 from rpeg.errors import RunError
 from rpeg.runtime.carried import Carried
 from rpeg.runtime.hosting import column_ops
+from rpeg.runtime.mismatch import batch_metrics
 from rpeg.runtime.run_directory import RunDirectory
-from rpeg.runtime.training import mismatch_of, trained_lengths
+from rpeg.runtime.training import _weights
 
 INITIAL = {"kl_coefficient": 0.5}
 
@@ -100,19 +101,17 @@ def test_corrections_reach_the_trainer_as_columns() -> None:
     assert batch.token["loss_mask"].tolist() == [1, 1, 0, 0, 0, 1]
     np.testing.assert_allclose(batch.token["importance_weights"], [1, 1, 0, 0, 0, 3])
     assert metrics["mean/loss_mask"] == pytest.approx(0.5)
-    assert trained_lengths(batch).tolist() == [2, 0, 1]
-    weights = aggregation.token_weights(trained_lengths(batch), "sequence_mean_token_mean")
-    assert (weights * trained_lengths(batch)).sum() == pytest.approx(1)
-    assert trained_lengths(_samples()).tolist() == [2, 1, 3]
+    hyper = job.algorithm.hyper  # a mean by token, of the three that are left
+    assert _weights(batch, hyper).tolist() == pytest.approx([1 / 3] * 3)
+    assert _weights(_samples(), hyper).tolist() == pytest.approx([1 / 6] * 3)
 
 
 def test_mismatch_and_staleness_are_measured() -> None:
-    found = mismatch_of(_samples(), 6)
+    found = batch_metrics(_samples(), 6)
     assert found["staleness_1"] == pytest.approx(4 / 6)
     assert found["staleness_2"] == pytest.approx(2 / 6)
     assert found["behaviour_ratio_max"] == pytest.approx(4)
     assert found["behaviour_kl"] == pytest.approx(-np.log(8) / 6)
-    assert mismatch_of(_samples().columns(["rewards"]), 6) == {}
 
 
 def test_columns_of_samples_alone_may_be_of_other_responses() -> None:
