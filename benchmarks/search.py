@@ -33,10 +33,11 @@ from rpeg.transforms import Transform
 
 def graphs() -> tuple[Graph, ...]:
     """Of few stages, for small spaces."""
-    from rpeg.algorithms import hyper
-
-    plain = hyper.Hyper(kl_coefficient=0.0)
-    return grpo.graph(plain), grpo.graph(hyper.Hyper(kl_coefficient=0.1)), ppo.graph(plain)
+    return (
+        grpo.graph(grpo.Hyper(kl_coefficient=0.0)),
+        grpo.graph(grpo.Hyper(kl_coefficient=0.1)),
+        ppo.graph(ppo.Hyper(kl_coefficient=0.0)),
+    )
 
 
 def small(jobs: int, budget: Budget) -> None:
@@ -65,9 +66,9 @@ def _small_instance(seed: int) -> tuple[Search, list[tuple[Transform, ...]], int
     permissions = Permissions(staleness=int(random.integers(0, 2)))
     model = Drawn(seed, units, choices=2, crowding=float(random.uniform(1.5, 5)))
     search = search_in(graph, model, permissions, islands=sum(units) + 2)
-    chains = _closure(search, 40)
+    chains = _closure(search, 12)
     sizes = [plans_in(search, s, 2) for c in chains if (s := search.structure(c)) is not None]
-    if max(sizes) > MOST_PLANS or sum(sizes) > 6 * MOST_PLANS:
+    if max(sizes) > MOST_PLANS or sum(sizes) > MOST_PLANS:
         return None
     return search, chains, sum(sizes)
 
@@ -103,10 +104,8 @@ def planted(jobs: int, budget: Budget) -> None:
 
 def _planted_instance(seed: int) -> tuple[Search, float]:
     """Generation and some assessment on some islands, the rest on the others, each busy all the time, a step apart."""
-    from rpeg.algorithms import hyper
-
     random = np.random.default_rng((seed, 11))
-    graph = (grpo, ppo)[seed % 2].graph(hyper.Hyper(kl_coefficient=0.1))
+    graph = (graphs()[1], ppo.graph(ppo.Hyper(kl_coefficient=0.1)))[seed % 2]
     devices, units, step = 64 * 2 ** int(random.integers(0, 6)), 16, 10.0
     first = int(random.integers(2, units - 1))
     beside = {"generate"} | ({"reference"} if random.random() < 0.5 else set())

@@ -76,7 +76,7 @@ def test_chat_template() -> None:
         tokenise([Record(0, "a", "x")], tokenizer, 9, chat_template=True)
     tokenizer.chat_template = "…"
     kept = tokenise([Record(0, "a bb", "x")], tokenizer, 9, chat_template=True)
-    assert kept == (Prompt(0, (4, 1, 2, 9), "x", "user a bb assistant"),)
+    assert kept == (Prompt(0, (4, 1, 2, 9), "x", "user a bb assistant", (("user", "a bb"),)),)
 
 
 def test_first_prompts_for_evaluation() -> None:

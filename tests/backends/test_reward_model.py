@@ -55,7 +55,9 @@ def classifier(directory: Path, kind: str, pad: int | None, labels: int = 1) -> 
 
 @pytest.mark.parametrize(("kind", "pad"), [("llama", 0), ("llama", None), ("bert", 0)])
 @pytest.mark.parametrize("microbatch", [1, 4, 100])
-def test_a_classifier_scores_as_its_own_class(kind: str, pad: int | None, microbatch: int, tmp_path: Path) -> None:
+def test_a_classifier_scores_as_its_own_class(
+    kind: str, pad: int | None, microbatch: int, tmp_path: Path
+) -> None:
     directory = classifier(tmp_path / "model", kind, pad)
     samples = make_samples(9, seed=4)
     own = AutoModelForSequenceClassification.from_pretrained(directory, dtype=torch.float64).eval()
@@ -95,7 +97,8 @@ def test_what_is_no_reward_model_is_refused(tmp_path: Path) -> None:
 def test_a_new_head_is_drawn_from_the_seed(tmp_path: Path) -> None:
     LlamaForCausalLM(LlamaConfig(**SHAPE)).save_pretrained(tmp_path / "lm")
     heads = [
-        load_reward_model(str(tmp_path / "lm"), dtype=torch.float32, begin=seed).hf.score.weight for seed in (7, 7, 8)
+        load_reward_model(str(tmp_path / "lm"), dtype=torch.float32, begin=seed).hf.score.weight
+        for seed in (7, 7, 8)
     ]
     assert torch.equal(heads[0], heads[1])
     assert not torch.equal(heads[0], heads[2])

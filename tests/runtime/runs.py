@@ -39,7 +39,7 @@ class Silent:
     def on_step(self, record: StepRecord) -> None:
         self.told.append(f"step {record.step}")
 
-    def on_evaluation(self, step: int, accuracy: float) -> None:
+    def on_evaluation(self, step: int, accuracy: float, metrics: Mapping[str, float]) -> None:
         self.told.append(f"evaluation {step}")
 
     def on_checkpoint(self, checkpoint: Checkpoint) -> None:

@@ -58,7 +58,9 @@ def understood(job: Job) -> Iterator[tuple[str, str]]:
         for note in _notes(job, model.name):
             yield "", note
     yield "data", _data(job)
-    yield "reward", f"{job.reward.name}, truncated responses: {job.reward.truncated}"
+    for reward in job.reward:
+        weight = f" × {reward.weight:g}" if len(job.reward) > 1 else ""
+        yield "reward", f"{reward.name}{weight}, truncated responses: {reward.truncated}"
     yield (
         "batch",
         f"{batch.prompts} prompts × {batch.samples_per_prompt} = {batch.samples} samples a step, "
@@ -114,7 +116,8 @@ def _try_reward(job: Job) -> None:
     if not job.data.train:
         return
     first = read_records(job.data.train, job.data.prompt, job.data.answer)[0]
-    check_reward(job.reward, first.prompt, first.answer)
+    for reward in (*job.reward, *(job.evaluation.reward or ())):
+        check_reward(reward, first.prompt, first.answer)
 
 
 def _model(job: Job, role: str, trainable: bool) -> str:

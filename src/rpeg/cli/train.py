@@ -136,7 +136,8 @@ def _say_what_is_read(job: Job, console: Console) -> None:
         dropped = "".join(f", {count} {what}" for what, count in counts.items() if count)
         console.print(f"{split}: {len(prompts)} prompts{dropped}", markup=False)
     first = read_records(job.data.train, job.data.prompt, job.data.answer)[0]
-    check_reward(job.reward, first.prompt, first.answer)
+    for reward in (*job.reward, *(job.evaluation.reward or ())):
+        check_reward(reward, first.prompt, first.answer)
 
 
 def _best_plan(job: Job, console: Console) -> Plan:

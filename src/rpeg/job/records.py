@@ -65,12 +65,13 @@ def text_of(place: str, name: str, value: Any) -> str:
 
 def _record(index: int, place: str, row: Mapping[str, Any], prompt: str, answer: str) -> Record:
     asked = field_of(place, row, prompt)
-    messages = _messages(place, prompt, asked) if isinstance(asked, list | tuple) else ()
+    messages = messages_of(place, prompt, asked) if isinstance(asked, list | tuple) else ()
     text = messages[-1][1] if messages else text_of(place, prompt, asked)
     return Record(index, text, _answer(place, answer, field_of(place, row, answer)), messages)
 
 
-def _messages(place: str, name: str, value: Any) -> tuple[tuple[str, str], ...]:
+def messages_of(place: str, name: str, value: Any) -> tuple[tuple[str, str], ...]:
+    """The value of a field that is a list of chat messages."""
     found = []
     for message in value:
         if not isinstance(message, Mapping) or not {"role", "content"} <= set(message):
@@ -78,7 +79,10 @@ def _messages(place: str, name: str, value: Any) -> tuple[tuple[str, str], ...]:
                 f"{place}: field '{name}' holds {show(message)}, a chat message has role and content"
             )
         found.append(
-            (text_of(place, f"{name}.role", message["role"]), text_of(place, f"{name}.content", message["content"]))
+            (
+                text_of(place, f"{name}.role", message["role"]),
+                text_of(place, f"{name}.content", message["content"]),
+            )
         )
     if not found:
         raise InputError(f"{place}: field '{name}' is an empty chat")

@@ -26,7 +26,9 @@ class Reward(BaseModel):
         description="a verifier (exact, numeric, math, format, reasoning_gym), model (of models.reward), "
         "or python:package.module:function"
     )
-    weight: Number = Field(default=1.0, description="what the score is multiplied by before rewards are added up")
+    weight: Number = Field(
+        default=1.0, description="what the score is multiplied by before rewards are added up"
+    )
     time_limit_seconds: Annotated[Positive, Field(le=LONGEST_LIMIT_SECONDS)] = Field(
         default=5.0, description="a sample whose scoring takes longer scores zero"
     )
@@ -41,7 +43,8 @@ class Reward(BaseModel):
         default=None, description="of format: a regular expression that the whole response must match"
     )
     tags: tuple[Text, ...] | None = Field(
-        default=None, description="of format: tags that the response consists of, in order, such as [think, answer]"
+        default=None,
+        description="of format: tags that the response consists of, in order, such as [think, answer]",
     )
 
     @property

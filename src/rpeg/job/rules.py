@@ -136,7 +136,7 @@ def evaluation_has_data(job: Job) -> Iterator[Problem]:
         yield Problem(("data", "heldout"), text)
     if job.evaluation.samples > 1 and not job.evaluation.temperature:
         text = (
-            f"is 0, greedy, but evaluation.samples is {job.evaluation.samples}: all responses to a prompt would be alike. "
+            f"is 0, greedy, but evaluation.samples is {job.evaluation.samples}: all responses to a prompt are alike. "
             "Set a temperature, such as 1.0, or samples: 1."
         )
         yield Problem(("evaluation", "temperature"), text)
@@ -145,7 +145,9 @@ def evaluation_has_data(job: Job) -> Iterator[Problem]:
 def chat_has_a_template(job: Job) -> Iterator[Problem]:
     """A system message is said in a chat."""
     if job.data.system is not None and not job.data.chat_template:
-        yield Problem(("data", "system"), "is given, but chat_template is false: set it to true, or leave it out.")
+        yield Problem(
+            ("data", "system"), "is given, but chat_template is false: set it to true, or leave it out."
+        )
 
 
 def cluster_exists(job: Job) -> Iterator[Problem]:
@@ -205,6 +207,20 @@ def sharing_has_a_critic(job: Job) -> Iterator[Problem]:
         yield Problem(("allow", "actor_critic_sharing"), text)
 
 
+def sharing_is_allowed(job: Job) -> Iterator[Problem]:
+    """Sharing is asked for only where it is permitted, and then nothing is said of a critic of its own."""
+    if not job.plan.actor_critic_sharing:
+        return
+    if not job.allow.actor_critic_sharing:
+        text = "is asked, and changes what is learned. Set allow.actor_critic_sharing: true to permit it."
+        yield Problem(("plan", "actor_critic_sharing"), text)
+    for key, value in (("models", job.models.critic), ("optimizer", job.optimizer.critic_lr)):
+        if value is not None:
+            name = "critic" if key == "models" else "critic_lr"
+            text = "is given, but plan.actor_critic_sharing leaves no critic of its own. Remove one of them."
+            yield Problem((key, name), text)
+
+
 def output_is_writable(job: Job) -> Iterator[Problem]:
     """The output directory can be made, or is there for this run alone."""
     reason = why_not_output(absolute(job.output, Path()))
@@ -226,6 +242,7 @@ RULES: tuple[Rule, ...] = (
     software_exists,
     staleness_is_allowed,
     sharing_has_a_critic,
+    sharing_is_allowed,
     evaluation_has_data,
     chat_has_a_template,
     output_is_writable,

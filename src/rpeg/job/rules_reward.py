@@ -64,12 +64,15 @@ def format_is_said(job: Job) -> Iterator[Problem]:
                 if getattr(reward, name) is not None:
                     yield Problem((*key, name), f"is for the verifier format, not {reward.name}. Remove it.")
         elif (reward.pattern is None) == (not reward.tags):
-            yield Problem((*key, "name"), "format needs either pattern, a regular expression, or tags, such as [think, answer].")
+            yield Problem(
+                (*key, "name"),
+                "format needs either pattern, a regular expression, or tags, such as [think, answer].",
+            )
         elif reward.pattern is not None:
             try:
                 re.compile(reward.pattern)
             except (re.error, RecursionError, OverflowError) as error:
-                text = f"is {show(reward.pattern)}, which is no regular expression: {error}. Escape special characters by \\\\."
+                text = f"is {show(reward.pattern)}, which is no regular expression: {error}. Escape special characters."
                 yield Problem((*key, "pattern"), text)
 
 
@@ -88,7 +91,10 @@ def reward_model_is_used(job: Job) -> Iterator[Problem]:
         text = "is missing, but a reward is `model`: give a sequence classifier, as `rpeg train-reward` writes one."
         yield Problem(("models", "reward"), text)
     if given and not uses:
-        yield Problem(("models", "reward"), "is given, but no reward is `model`. Add reward: {name: model}, or remove it.")
+        yield Problem(
+            ("models", "reward"),
+            "is given, but no reward is `model`. Add reward: {name: model}, or remove it.",
+        )
     if sum(reward.name == MODEL for reward in job.reward) > 1:
         yield Problem(("reward",), "names `model` more than once; there is one reward model. Keep one.")
     if job.evaluation.every and not job.evaluation_reward:
@@ -130,7 +136,10 @@ def _why_no_reward_model(source: ModelSource) -> str | None:
 
 def _all(job: Job) -> Iterator[tuple[tuple[str, ...], Reward]]:
     """(key path, reward) of every reward of the job."""
-    for above, rewards in ((("reward",), job.reward), (("evaluation", "reward"), job.evaluation.reward or ())):
+    for above, rewards in (
+        (("reward",), job.reward),
+        (("evaluation", "reward"), job.evaluation.reward or ()),
+    ):
         for index, reward in enumerate(rewards):
             yield (*above, str(index)), reward
 

@@ -57,7 +57,7 @@ class ModelChoice(Section):
 
 
 class Models(Section):
-    """The models by role. Critic and reference start as the actor unless they are given; a reward model is given or none."""
+    """The models by role. Critic and reference start as the actor unless they are given."""
 
     actor: ModelChoice = Field(description="the model to train, such as {path: bundled:tiny}")
     critic: ModelChoice | None = Field(
@@ -88,7 +88,9 @@ class Data(Section):
         description="prompts: a .jsonl or .parquet file or a saved dataset's directory (relative to the job file), "
         "bundled:PATH, hf:ORG/NAME#SPLIT or reasoning-gym:TASK",
     )
-    heldout: PathText | None = Field(default=None, description="prompts that are never trained on, given likewise")
+    heldout: PathText | None = Field(
+        default=None, description="prompts that are never trained on, given likewise"
+    )
     prompt: Text = Field(
         default="prompt", description="the field with the prompt: text or chat messages; dots lead inwards"
     )
@@ -224,6 +226,9 @@ class Wishes(Section):
         default=None,
         description="exact: always the same version, replayable; latest: the newest within the bound",
     )
+    actor_critic_sharing: Flag = Field(
+        default=False, description="true: actor and critic are one model with two heads, with one optimizer"
+    )
 
 
 class Evaluation(Section):
@@ -235,7 +240,9 @@ class Evaluation(Section):
         default=1, description="responses to each prompt; from 2 on also pass@k, at a temperature above 0"
     )
     temperature: NonNegative = Field(default=0.0, description="of the responses; 0: greedy")
-    solved: Number = Field(default=1.0, description="a response solves its prompt with a first reward of so much")
+    solved: Number = Field(
+        default=1.0, description="a response solves its prompt with a first reward of so much"
+    )
     reward: Rewards | None = Field(
         default=None, description="how to score; default: the verifiers among the job's rewards"
     )

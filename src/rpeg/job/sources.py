@@ -120,11 +120,13 @@ def _hub(name: str, split: str) -> Iterator[tuple[str, Row]]:
     owner, _, rest = name.partition("/")
     dataset, _, config = rest.partition("/")
     if not owner or not dataset:
-        raise InputError(f"{HUB}{name}: must be {HUB}ORG/NAME, {HUB}ORG/NAME#SPLIT or {HUB}ORG/NAME/CONFIG#SPLIT")
+        raise InputError(
+            f"{HUB}{name}: must be {HUB}ORG/NAME, {HUB}ORG/NAME#SPLIT or {HUB}ORG/NAME/CONFIG#SPLIT"
+        )
     datasets = _needs("datasets", "data")
     try:
         found = datasets.load_dataset(f"{owner}/{dataset}", config or None, split=split)
-    except Exception as error:  # no network, no such dataset or split: all end here
+    except Exception as error:  # noqa: BLE001  (no network, no such dataset or split: all end here)
         raise InputError(
             f"dataset {owner}/{dataset} ({split}) is not in the cache, and cannot be fetched: {_first_line(error)}. "
             "Check its name and the network, or save it with `save_to_disk` and give the directory"
@@ -141,7 +143,7 @@ def _gym(text: str) -> Iterator[tuple[str, Row]]:
         options |= {key: _number(value) for key, value in parse_qsl(query, strict_parsing=bool(query))}
         found = gym.create_dataset(task, **options)
         entries = [found[index] for index in range(len(found))]
-    except Exception as error:  # whatever a task raises on options that it does not know
+    except Exception as error:  # noqa: BLE001  (whatever a task raises on options that it does not know)
         raise InputError(f"{GYM}{text}: cannot be drawn: {_first_line(error)}") from None
     return _placed(f"{GYM}{task}", ({"prompt": entry["question"], "answer": entry} for entry in entries))
 
@@ -164,7 +166,9 @@ def _needs(module: str, extra: str) -> Any:
         if (error.name or "") != module.partition(".")[0]:
             raise
         package = error.name.replace("_", "-") if error.name else module
-        raise InputError(f"this needs {package}, which is not installed: pip install 'rpeg[{extra}]'") from None
+        raise InputError(
+            f"this needs {package}, which is not installed: pip install 'rpeg[{extra}]'"
+        ) from None
 
 
 def _first_line(error: Exception) -> str:

@@ -77,8 +77,8 @@ class PlainView:
     def on_step(self, record: Step) -> None:
         self._say(step_line(record, self.steps))
 
-    def on_evaluation(self, step: int, accuracy: float) -> None:
-        self._say(f"after {step} steps: held-out accuracy {accuracy:.3f}")
+    def on_evaluation(self, step: int, accuracy: float, metrics: Mapping[str, float]) -> None:
+        self._say(evaluation_line(step, accuracy, metrics))
 
     def on_checkpoint(self, checkpoint: Saved) -> None:
         self._say(f"checkpoint after {checkpoint.steps} steps")
@@ -138,8 +138,8 @@ class LiveView:
             self.rewards.append(record.reward)
         self.activity.on_step_trained(self.plan.workload.prompts * self.plan.workload.samples_per_prompt)
 
-    def on_evaluation(self, step: int, accuracy: float) -> None:
-        self._note(f"after {step} steps: held-out accuracy {accuracy:.3f}")
+    def on_evaluation(self, step: int, accuracy: float, metrics: Mapping[str, float]) -> None:
+        self._note(evaluation_line(step, accuracy, metrics))
 
     def on_checkpoint(self, checkpoint: Saved) -> None:
         self._note(f"checkpoint after {checkpoint.steps} steps")
@@ -213,6 +213,13 @@ class LiveView:
 def make_view(console: Console, plan: Plan, steps: int, first_step: int = 0) -> PlainView | LiveView:
     """Live on a terminal, plain lines elsewhere."""
     return LiveView(console, plan, steps, first_step) if console.is_terminal else PlainView(console, steps)
+
+
+def evaluation_line(step: int, accuracy: float, metrics: Mapping[str, float]) -> str:
+    """An evaluation in one line; of several responses to a prompt also how often one of k solves it."""
+    passes = [(name.removeprefix("eval/"), value) for name, value in metrics.items() if "/pass@" in name]
+    more = "".join(f", {name} {value:.3f}" for name, value in passes if len(passes) > 1)
+    return f"after {step} steps: held-out accuracy {accuracy:.3f}{more}"
 
 
 def step_line(record: Step, steps: int) -> str:

@@ -1,8 +1,9 @@
 """Running a plan on real processes."""
 
 from rpeg.runtime.record import StepRecord
+from rpeg.runtime.recorder import View
 from rpeg.runtime.run_directory import Checkpoint, RunDirectory
-from rpeg.runtime.train import Options, Outcome, View, prepare_directory, train
+from rpeg.runtime.train import Options, Outcome, prepare_directory, train
 
 __all__ = [
     "Checkpoint",

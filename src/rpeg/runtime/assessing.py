@@ -1,8 +1,8 @@
-"""An assessment's item: log-probabilities and values of responses under a model."""
+"""An assessment's item: log-probabilities and values of responses under a model, and scores of a reward model."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rpeg.backends.samples import Array, Samples
 from rpeg.backends.training.trainer import Trainer
@@ -11,13 +11,37 @@ from rpeg.ir import Call, Op
 
 
 def assess(
-    samples: Samples, calls: Sequence[tuple[Call, Trainer]], *, temperature: float, microbatch: int
+    samples: Samples,
+    calls: Sequence[tuple[Call, Trainer]],
+    *,
+    temperature: float,
+    microbatch: int,
+    respell: Callable[[Samples], Samples],
 ) -> Samples:
-    """The ids, the lengths and the columns that the ops of the calls give."""
-    columns: dict[str, Array] = {}
+    """The ids, the lengths and the columns that the ops of the calls give.
+
+    respell: the samples as a reward model reads them.
+    """
+    token: dict[str, Array] = {}
+    sample: dict[str, Array] = {}
     for call, trainer in calls:
-        columns.update(_call(samples, call.ops, trainer, temperature, microbatch))
-    return Samples(samples.ids, samples.lengths, columns)
+        if any(op.name == "score" for op in call.ops):
+            sample.update(_scores(samples, call.ops, trainer, microbatch, respell))
+        else:
+            token.update(_call(samples, call.ops, trainer, temperature, microbatch))
+    return Samples(samples.ids, samples.lengths, token, sample)
+
+
+def _scores(
+    samples: Samples,
+    ops: Sequence[Op],
+    trainer: Trainer,
+    microbatch: int,
+    respell: Callable[[Samples], Samples],
+) -> dict[str, Array]:
+    if len(ops) != 1:
+        raise RunError(f"a reward model gives scores alone, not {', '.join(op.name for op in ops)}")
+    return {ops[0].gives[0]: trainer.scores(respell(samples), microbatch=microbatch)}
 
 
 def _call(
@@ -26,7 +50,7 @@ def _call(
     names = {op.name: op.gives[0] for op in ops}
     unknown = set(names) - {"logprob", "value"}
     if unknown:
-        raise RunError(f"assessment knows the ops logprob and value, not {', '.join(sorted(unknown))}")
+        raise RunError(f"assessment knows the ops logprob, value and score, not {', '.join(sorted(unknown))}")
     if len(names) == 2:  # fused: one forward of a shared backbone
         both = trainer.logprobs_and_values(samples, temperature=temperature, microbatch=microbatch)
         return {names["logprob"]: both["logprobs"], names["value"]: both["values"]}

@@ -52,7 +52,7 @@ class Watcher(Protocol):
 
     def on_step(self, record: StepRecord) -> None: ...
 
-    def on_evaluation(self, step: int, accuracy: float) -> None: ...
+    def on_evaluation(self, step: int, accuracy: float, metrics: Mapping[str, float]) -> None: ...
 
     def on_checkpoint(self, checkpoint: Checkpoint) -> None: ...
 
@@ -273,7 +273,7 @@ class Driver:
             self._observed[step] = self._observed.get(step, 0) + 1
             if accuracy is not None and self._observed[step] == replicas:
                 self.evaluations[step] = accuracy
-                self.watcher.on_evaluation(step, accuracy)
+                self.watcher.on_evaluation(step, accuracy, self._tallies[step].evaluation())
 
     def _on_step(self, step: int) -> None:
         """Every trained model has its new version."""

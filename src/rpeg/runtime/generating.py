@@ -12,16 +12,17 @@ from rpeg.job import Job
 from rpeg.workload import Workload
 
 
-def sampling_of(job: Job, stop_token_ids: tuple[int, ...], *, greedy: bool = False) -> Sampling:
-    """The job's sampling section; greedy for evaluation."""
+def sampling_of(job: Job, stop_token_ids: tuple[int, ...], *, temperature: float | None = None) -> Sampling:
+    """The job's sampling section, at another temperature where one is given; 0 is greedy."""
     s = job.sampling
+    asked = s.temperature if temperature is None else temperature
     return Sampling(
-        temperature=s.temperature,
+        temperature=asked or 1.0,
         top_p=s.top_p,
         top_k=s.top_k,
         max_new_tokens=job.lengths.max_response,
         stop_token_ids=stop_token_ids,
-        greedy=greedy,
+        greedy=not asked,
     )
 
 

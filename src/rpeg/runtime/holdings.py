@@ -13,7 +13,8 @@ import torch
 import torch.distributed as dist
 
 from rpeg.backends.generation.slots import SlotEngine
-from rpeg.backends.models import PolicyModel, load_model
+from rpeg.backends.models import Headed, load_model
+from rpeg.backends.reward_model import load_reward_model
 from rpeg.backends.training.optimizer import OptimizerConfig
 from rpeg.backends.training.trainer import Trainer
 from rpeg.ir import Kind, Stage
@@ -81,7 +82,7 @@ class Holdings:
         """The generation engine of a stage, over the module that the stage reads: weights are never held twice."""
         if stage not in self._engines:
             model = self.plan.graph.stage(stage).models[0]
-            policy: PolicyModel = self.for_stage(stage, model).trainer.model
+            policy = self.for_stage(stage, model).trainer.model
             lengths = self.job.lengths
             pad = policy.hf.config.pad_token_id
             self._engines[stage] = SlotEngine(
@@ -135,19 +136,13 @@ class Holdings:
         return self._copies[copy.name]
 
     def _load(self, model: str, assignment: Assignment, optimizer: OptimizerConfig | None) -> Holding:
-        policy = load_model(
-            self.station.models[model],
-            heads=self.plan.graph.model(model).heads,
-            dtype=DTYPES[self.job.dtype],
-            device=self.device,
-            seed=self.job.seed,
-        )
+        loaded = self._load_module(model)
         sharded = assignment.parallelism.zero == 3
         collective = sharded or optimizer is not None
         block = assignment.block
         group = self._groups.get(block.ids) if collective and isinstance(block, Devices) else None
         trainer = Trainer(
-            policy,
+            loaded,
             group=group,
             zero=3 if sharded else 0,
             optimizer=optimizer,
@@ -157,6 +152,13 @@ class Holdings:
         if optimizer is not None and self.station.checkpoint is not None:
             trainer.load_state(str(self.station.checkpoint / model))
         return holding
+
+    def _load_module(self, model: str) -> Headed:
+        heads, directory = self.plan.graph.model(model).heads, self.station.models[model]
+        dtype = DTYPES[self.job.dtype]
+        if heads == ("reward",):
+            return load_reward_model(directory, dtype=dtype, device=self.device)
+        return load_model(directory, heads=heads, dtype=dtype, device=self.device, seed=self.job.seed)
 
     def _optimizer(self, model: str) -> OptimizerConfig:
         return optimizer_config(self.job, self.plan, model)

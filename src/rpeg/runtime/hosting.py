@@ -7,11 +7,12 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from rpeg import algorithms
-from rpeg.backends.data import Prompts
-from rpeg.backends.reward.scorer import Scorer
+from rpeg.backends.data import Prompt, Prompts
+from rpeg.backends.reward.total import Total, TotalReport
 from rpeg.backends.samples import Samples
 from rpeg.ir import Op
 from rpeg.job import Job
@@ -36,36 +37,52 @@ def prompt_batch(prompts: Prompts, workload: Workload, step: int) -> Samples:
     )
 
 
+def asked(samples: Samples, prompts: Prompts, workload: Workload, step: int) -> list[Prompt]:
+    """The prompt of each sample of a step."""
+    batch, first = prompts.batch(step), step * workload.prompts
+    return [batch[sample_id // workload.samples_per_prompt - first] for sample_id in samples.ids.tolist()]
+
+
 def verify(
-    samples: Samples,
-    prompts: Prompts,
-    scorer: Scorer,
-    tokenizer: Any,
-    workload: Workload,
-    step: int,
-    gives: str = REWARDS,
-) -> Done:
-    """`rewards` of responses, or another column of theirs; how many could not be scored, and why the first of them."""
-    batch = prompts.batch(step)
-    first = step * workload.prompts
-    asked = [batch[sample_id // workload.samples_per_prompt - first] for sample_id in samples.ids.tolist()]
-    texts = decode(samples, tokenizer)
-    cut = samples.sample["finish"] == 0
-    report = scorer.score([p.text for p in asked], texts, [p.answer for p in asked], cut)
-    total, count = ("sum/reward", "sum/rewarded") if gives == REWARDS else (f"sum/{gives}", f"sum/{gives}_of")
+    samples: Samples, op: Op, prompts: Sequence[Prompt], texts: Sequence[str], total: Total
+) -> tuple[Done, TotalReport]:
+    """The rewards of responses, as the op names them; how many could not be scored, and why the first of them.
+
+    prompts, texts: of each sample. Scores of a reward model come as a column of the samples.
+    """
+    scores = next((samples.sample[name] for name in op.needs if name in samples.sample), None)
+    report = total.score(
+        [p.text for p in prompts], texts, [p.answer for p in prompts], is_truncated(samples), scores
+    )
+    rewards = Samples(samples.ids, samples.lengths, sample={op.gives[0]: report.total})
+    return Done(rewards, {}, _reward_metrics(report, len(samples), op.gives[0]), _warnings(report)), report
+
+
+def _reward_metrics(report: TotalReport, count: int, gives: str) -> dict[str, float]:
+    total, of = ("sum/reward", "sum/rewarded") if gives == REWARDS else (f"sum/{gives}", f"sum/{gives}_of")
     metrics = {
-        total: float(report.scores.sum()),
-        count: float(len(samples)),
+        total: float(report.total.sum()),
+        of: float(count),
         "sum/reward_failed": float(report.failed),
         "sum/reward_timed_out": float(report.timed_out),
     }
-    warnings = (f"rewards fail and count as zero: {report.reason}",) if report.failed else ()
+    if len(report.parts) > 1 and count:
+        metrics.update({f"mean/reward/{n}": float(part.scores.mean()) for n, part in report.parts.items()})
+    return metrics
+
+
+def _warnings(report: TotalReport) -> tuple[str, ...]:
+    found = []
+    if report.failed:
+        found.append(f"rewards fail and count as zero: {report.reason}")
     if report.timed_out:
-        warnings = (
-            *warnings,
-            "rewards run into their time limit and count as zero: reward.time_limit_seconds",
-        )
-    return Done(Samples(samples.ids, samples.lengths, sample={gives: report.scores}), {}, metrics, warnings)
+        found.append("rewards run into their time limit and count as zero: reward.time_limit_seconds")
+    return tuple(found)
+
+
+def is_truncated(samples: Samples) -> npt.NDArray[np.bool_]:
+    """(n,) which responses were cut at their largest length."""
+    return np.asarray(samples.sample["finish"] == 0)
 
 
 def decode(samples: Samples, tokenizer: Any) -> list[str]:

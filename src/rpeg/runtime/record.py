@@ -11,7 +11,7 @@ from typing import Any
 class StepRecord:
     """One step. seconds: since the end of the step before. reward: mean over its samples; None where none was scored.
 
-    accuracy: mean reward of greedy answers to held-out prompts, where the step began with an evaluation.
+    accuracy: mean reward of answers to held-out prompts, where the step began with an evaluation.
     tokens_per_second: response tokens generated and trained on, a second of the step.
     versions: of each model after the step. metrics: everything else, by name.
     """
@@ -64,6 +64,12 @@ class Tally:
         prompts = self._sums.get("eval_prompts", 0)
         return self._sums["eval_reward"] / prompts if prompts else None
 
+    def evaluation(self) -> dict[str, float]:
+        """Everything else that an evaluation found, as means over its prompts, by name: `eval/…`."""
+        prompts = self._sums.get("eval_prompts", 0)
+        found = {name: total for name, total in self._sums.items() if name.startswith("eval/")}
+        return {name: total / prompts for name, total in found.items()} if prompts else {}
+
     def record(self, step: int, seconds: float, versions: Mapping[str, int]) -> StepRecord:
         sums = self._sums
         rewarded, samples = sums.get("rewarded", 0), sums.get("samples", 0)
@@ -78,7 +84,8 @@ class Tally:
             sums.get("truncated", 0.0) / samples if samples else 0.0,
             dict(versions),
             {
-                **{name: value for name, value in sums.items() if name not in hidden},
+                **{n: value for n, value in sums.items() if n not in hidden and not n.startswith("eval/")},
+                **self.evaluation(),
                 "response_length": tokens / samples if samples else 0.0,
                 **{name: sum(values) / len(values) for name, values in self._means.items()},
                 **self._plain,

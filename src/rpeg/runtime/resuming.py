@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,11 @@ import yaml
 
 from rpeg.errors import InputError
 from rpeg.job import Job, dump_job
+from rpeg.job.records import read_records
 
-MAY_CHANGE = frozenset({"name", "output", "steps", "evaluation", "checkpoint", "allow", "plan"})
+MAY_CHANGE = frozenset(
+    {"name", "output", "steps", "evaluation", "checkpoint", "allow", "plan", "samples", "loggers"}
+)
 """Sections of a job that a resumed run may have otherwise than the run that it goes on with."""
 
 
@@ -20,10 +25,15 @@ def check_same_job(job: Job, kept: Path) -> None:
 
     More steps would also change a learning rate that falls to zero at the last one.
     """
+    free = MAY_CHANGE if job.optimizer.schedule == "constant" else MAY_CHANGE - {"steps"}
+    check_same(dump_job(job), kept, free)
+
+
+def check_same(job: str, kept: Path, free: Set[str]) -> None:
+    """As `check_same_job`, for any job as text. free: sections that may differ."""
     if not kept.exists():
         return
-    before, now = yaml.safe_load(kept.read_text(encoding="utf-8")), yaml.safe_load(dump_job(job))
-    free = MAY_CHANGE if job.optimizer.schedule == "constant" else MAY_CHANGE - {"steps"}
+    before, now = yaml.safe_load(kept.read_text(encoding="utf-8")), yaml.safe_load(job)
     different = [
         f"{key} was {old!r} and is {new!r}"
         for key, old, new in _differences(before, now)
@@ -34,6 +44,32 @@ def check_same_job(job: Job, kept: Path) -> None:
             f"{kept.parent} was begun with another job: {'; '.join(different)}. Go on with the job as it was "
             f"({kept}), or begin anew: --overwrite"
         )
+
+
+def check_same_data(job: Job, kept: Path) -> None:
+    """Notes what the prompts are, or raises InputError where they are not what was noted when the run began.
+
+    A resumed run goes on at a place in the data: in other data it would be another place.
+    """
+    now = {"train": _digest(job)}
+    if not kept.exists():
+        kept.write_text(json.dumps(now) + "\n", encoding="utf-8")
+        return
+    before = json.loads(kept.read_text(encoding="utf-8"))
+    if before != now:
+        raise InputError(
+            f"{job.data.train} has {now['train']['records']} records, digest {now['train']['digest']}, and had "
+            f"{before['train']['records']}, digest {before['train']['digest']}, when the run began. Give the data as "
+            "they were, or begin anew: --overwrite"
+        )
+
+
+def _digest(job: Job) -> dict[str, int | str]:
+    records = read_records(job.data.train, job.data.prompt, job.data.answer)
+    digest = hashlib.blake2b(digest_size=8)
+    for record in records:
+        digest.update(json.dumps([record.prompt, record.answer, record.messages]).encode())
+    return {"records": len(records), "digest": digest.hexdigest()}
 
 
 def _differences(

@@ -3,6 +3,9 @@
 RUN/job.yaml                the job as it was understood
 RUN/plan.json               the plan that it runs by
 RUN/metrics.jsonl           one step a line
+RUN/evaluations.jsonl       one evaluation a line
+RUN/data.json               what the prompts were when the run began
+RUN/samples/                samples to read, see `rpeg.trace.kept`
 RUN/trace-1/                see `rpeg.trace.files`
 RUN/checkpoint-000020/      after 20 steps: state.json, and a directory for each trained model
 RUN/carried/                what host stages carry from step to step, see `carried`
@@ -50,6 +53,14 @@ class RunDirectory:
         return self.path / "metrics.jsonl"
 
     @property
+    def evaluations(self) -> Path:
+        return self.path / "evaluations.jsonl"
+
+    @property
+    def data(self) -> Path:
+        return self.path / "data.json"
+
+    @property
     def model(self) -> Path:
         return self.path / "model"
 
@@ -64,7 +75,8 @@ class RunDirectory:
 
     def clear(self) -> None:
         """Removes what a run left, and nothing else."""
-        for path in (self.plan, self.job, self.metrics, self.path / "trace.json"):
+        files = (self.plan, self.job, self.metrics, self.evaluations, self.data, self.path / "trace.json")
+        for path in files:
             path.unlink(missing_ok=True)
         for directory in (
             *self.path.glob("trace-*"),
@@ -72,6 +84,7 @@ class RunDirectory:
             self.model,
             self.predicted,
             self.path / CARRIED,
+            self.path / "samples",
         ):
             shutil.rmtree(directory, ignore_errors=True)
 
@@ -100,18 +113,24 @@ class RunDirectory:
 
     def steps_recorded(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl, those of stretches before a resume included; a torn one is left out."""
-        if not self.metrics.exists():
-            return []
-        return [json.loads(line) for line in self.metrics.read_text().splitlines() if line.endswith("}")]
+        return _lines(self.metrics)
 
     def drop_metrics_from(self, step: int) -> None:
-        """Forgets steps that a resumed run will do again."""
-        kept = [record for record in self.steps_recorded() if record["step"] < step]
-        if self.metrics.exists():
-            self.metrics.write_text("".join(f"{json.dumps(record)}\n" for record in kept))
+        """Forgets steps and evaluations that a resumed run will do again."""
+        for file in (self.metrics, self.evaluations):
+            if file.exists():
+                kept = [record for record in _lines(file) if record["step"] < step]
+                file.write_text("".join(f"{json.dumps(record)}\n" for record in kept))
 
     def _partial(self, steps: int) -> Path:
         return self.path / f"checkpoint-{steps:06d}.partial"
+
+
+def _lines(file: Path) -> list[dict[str, Any]]:
+    """The objects of a JSONL file; a torn line is left out."""
+    if not file.exists():
+        return []
+    return [json.loads(line) for line in file.read_text().splitlines() if line.endswith("}")]
 
 
 def _steps_of(checkpoint: Path) -> int | None:

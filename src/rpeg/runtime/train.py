@@ -10,31 +10,23 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from rpeg.errors import InputError, RunError
 from rpeg.job import Job, dump_job
 from rpeg.plan import Plan, check, device_lane, digest, read_plan, write_plan
-from rpeg.runtime.driver import Checkpoints, Driver, Watcher, error_text
+from rpeg.runtime.driver import Checkpoints, Driver, error_text
 from rpeg.runtime.limits import check_backends
 from rpeg.runtime.lock import locked
 from rpeg.runtime.model_files import model_files
 from rpeg.runtime.ray_cluster import RayHandle, call_all, ray_cluster
 from rpeg.runtime.record import StepRecord
-from rpeg.runtime.resuming import check_same_job
+from rpeg.runtime.recorder import Recorder, View
+from rpeg.runtime.resuming import check_same_data, check_same_job
 from rpeg.runtime.run_directory import Checkpoint, RunDirectory
 from rpeg.runtime.work import Station
-from rpeg.trace import Entry, JsonLines, begin_stretch, end_stretch
+from rpeg.trace import begin_stretch, end_stretch
 
 DEFAULT_STALL_SECONDS = 1800.0
-
-
-class View(Watcher, Protocol):
-    """A watcher that is also told what happens before the first step."""
-
-    def on_stage(self, text: str) -> None: ...
-
-    def on_stopping(self, steps: int) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -100,8 +92,7 @@ def train(
     with locked(run.path):
         trace = _begin(job, plan, run, start, options)
         started = time.monotonic()
-        with JsonLines(run.metrics) as metrics:
-            recorder = _Recorder(view, metrics)
+        with Recorder(view, job, run, start.steps if start else 0) as recorder:
             try:
                 driver = asyncio.run(_run(job, plan, run, start, trace, options, recorder))
             except RunError as error:
@@ -133,6 +124,7 @@ def _begin(job: Job, plan: Plan, run: RunDirectory, start: Checkpoint | None, op
         )
     write_plan(plan, run.plan)
     run.job.write_text(dump_job(job))
+    check_same_data(job, run.data)
     run.drop_metrics_from(first_step)
     return begin_stretch(run.path, "real", job.steps, first_step)
 
@@ -144,7 +136,7 @@ async def _run(
     start: Checkpoint | None,
     trace: Path,
     options: Options,
-    view: _Recorder,
+    view: Recorder,
 ) -> Driver:
     lanes = sorted({lane for a in plan.assignments for lane in a.all_lanes()})
     models = model_files(job, plan.graph)
@@ -181,7 +173,7 @@ async def _run(
 
 
 async def _ready(
-    handles: Mapping[str, RayHandle], devices: Mapping[str, RayHandle], view: _Recorder
+    handles: Mapping[str, RayHandle], devices: Mapping[str, RayHandle], view: Recorder
 ) -> dict[str, object]:
     """Models loaded, groups formed, copies at the first version; references to that version by model."""
     view.on_stage("loading models")
@@ -196,7 +188,7 @@ async def _ready(
     return broadcasts
 
 
-async def _export(plan: Plan, run: RunDirectory, devices: Mapping[str, RayHandle], view: _Recorder) -> None:
+async def _export(plan: Plan, run: RunDirectory, devices: Mapping[str, RayHandle], view: Recorder) -> None:
     """The first trained model with an lm head, as users load it elsewhere."""
     model = next((m.name for m in plan.graph.models if m.trainable and "lm" in m.heads), None)
     trainer = plan.graph.trainer(model) if model else None
@@ -242,7 +234,7 @@ def stations(
 
 
 @contextmanager
-def _interrupts(driver: Driver, view: _Recorder) -> Iterator[None]:
+def _interrupts(driver: Driver, view: Recorder) -> Iterator[None]:
     """The first Ctrl-C asks for a checkpoint and an end, the second ends at once."""
     loop = asyncio.get_running_loop()
     main = asyncio.current_task()
@@ -267,37 +259,3 @@ def _how_to_resume(run: RunDirectory) -> str:
     if not checkpoints:
         return f"No checkpoint was written yet; begin anew with --overwrite. The trace is in {run.path}."
     return f"The last checkpoint is after {checkpoints[-1].steps} steps; go on with: rpeg train --resume"
-
-
-class _Recorder:
-    """Writes every step to metrics.jsonl and passes everything on to the view."""
-
-    def __init__(self, view: View, metrics: JsonLines) -> None:
-        self._view, self._metrics = view, metrics
-        self.running_since = time.monotonic()
-
-    def on_entry(self, entry: Entry) -> None:
-        self._view.on_entry(entry)
-
-    def on_step(self, record: StepRecord) -> None:
-        self._metrics.write(record.to_json())
-        self._view.on_step(record)
-
-    def on_evaluation(self, step: int, accuracy: float) -> None:
-        self._view.on_evaluation(step, accuracy)
-
-    def on_checkpoint(self, checkpoint: Checkpoint) -> None:
-        self._view.on_checkpoint(checkpoint)
-
-    def on_warning(self, text: str) -> None:
-        self._view.on_warning(text)
-
-    def on_stage(self, text: str) -> None:
-        self._view.on_stage(text)
-
-    def on_running(self) -> None:
-        self.running_since = time.monotonic()
-        self._view.on_stage("running")
-
-    def on_stopping(self, steps: int) -> None:
-        self._view.on_stopping(steps)

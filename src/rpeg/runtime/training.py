@@ -17,6 +17,7 @@ from rpeg.backends.training.trainer import Trainer
 from rpeg.errors import RunError
 from rpeg.ir import Op
 from rpeg.job import Job
+from rpeg.job.rewards import masks_truncated
 from rpeg.plan import Members, Minibatches, ids_of_members, membership
 from rpeg.runtime.mismatch import behaviour_kl
 from rpeg.schedule import share
@@ -54,12 +55,15 @@ def train(
     are scores of the weights that the step begins with, which losses take from the forward of the only update.
     """
     hyper = job.algorithm.hyper
+    masked = _masked(samples) if masks_truncated(job.reward) else frozenset()
     minibatches: list[Samples] = []
     weights: list[Array] = []
     mine: list[int] = []
     for number, ids in enumerate(_minibatches(samples, workload, job.seed, updates)):
         own = share(ids, samples.take(ids).lengths.tolist(), updates.ranks)[updates.rank]
-        by_id = dict(zip(ids, _weights(samples.take(ids), hyper), strict=True))
+        counted = [i for i in ids if i not in masked]
+        by_id = dict.fromkeys(ids, 0.0)
+        by_id.update(zip(counted, _weights(samples.take(counted), hyper), strict=True))
         minibatches.append(samples.take(own))
         weights.append(np.array([by_id[i] for i in own], dtype=np.float64))
         if number < workload.minibatches:
@@ -73,6 +77,8 @@ def train(
         entropy=bool(hyper.uses_entropy) and "lm" in trainer.model.heads,
         value_gradient_scale=getattr(hyper, "value_gradient_scale", 1.0) if _is_shared(ops) else 1.0,
     )
+    if masks_truncated(job.reward):
+        metrics["masked"] = float(len(masked))
     return metrics, mine
 
 
@@ -87,6 +93,11 @@ def loss_of(ops: Sequence[Op], job: Job) -> Loss:
         return TokenLoss(total.loss, {**total.metrics, **behaviour_kl(columns, mask)})
 
     return loss
+
+
+def _masked(samples: Samples) -> frozenset[int]:
+    """Truncated responses: they weigh nothing in any loss, and no mean over a minibatch counts them."""
+    return frozenset(samples.ids[samples.sample["finish"] == 0].tolist())
 
 
 def combine(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -22,18 +22,20 @@ import torch.distributed as dist
 
 from rpeg.algorithms import shaping
 from rpeg.backends.data import Prompts, load_prompts, load_tokenizer
-from rpeg.backends.generation.protocol import Request, to_samples
-from rpeg.backends.reward.scorer import Scorer, make_scorer
+from rpeg.backends.data.respelling import Respelling, of_reward_model
+from rpeg.backends.generation.protocol import to_samples
+from rpeg.backends.reward.total import Total, make_total
 from rpeg.backends.samples import Samples
 from rpeg.backends.weights import Published, canary_tokens, check_canary
 from rpeg.errors import RunError
-from rpeg.ir import Kind, Stage
+from rpeg.ir import Kind, Op, Stage
 from rpeg.plan import Assignment, Devices, lower
-from rpeg.runtime import assessing, generating, hosting, training
+from rpeg.runtime import assessing, evaluating, generating, hosting, training
 from rpeg.runtime.carried import Carried
 from rpeg.runtime.holdings import DTYPES, Holding, Holdings
 from rpeg.runtime.inputs import Inputs
 from rpeg.runtime.mismatch import batch_metrics
+from rpeg.runtime.reading import reading_of
 from rpeg.runtime.work import Answer, Done, Part, Station, Work, bundle, pack
 from rpeg.schedule import share
 from rpeg.trace import JsonLines, Span, span_file
@@ -69,6 +71,7 @@ class Worker:
         self._reports: dict[
             str, dict[str, list[dict[str, float]]]
         ] = {}  # stage → prefix → of its items so far
+        self.reading = reading_of(station)
         _settle(station)
 
     def meeting_point(self) -> str:
@@ -158,8 +161,9 @@ class Worker:
     def close(self) -> None:
         """Ends cleanly."""
         self._spans.close()
-        if "scorer" in self.__dict__:
-            self.scorer.close()
+        for name in ("total", "judge"):
+            if name in self.__dict__:
+                getattr(self, name).close()
         if dist.is_initialized():
             dist.destroy_process_group()
 
@@ -171,7 +175,7 @@ class Worker:
         holding = self._reads(work, stage.name, stage.models[0], notes)
         requests = generating.requests_of(inputs.joined(work.ids), work.ids, self.workload)
         greedy = any(op.name == "sample_greedy" for op in stage.ops)
-        sampling = generating.sampling_of(self.job, self._stop_token_ids, greedy=greedy)
+        sampling = generating.sampling_of(self.job, self._stop_token_ids, temperature=0.0 if greedy else None)
         engine = self.holdings.engine(stage.name)
         responses = engine.generate(requests, sampling, seed=self.job.seed, version=holding.version)
         group = self.workload.samples_per_prompt if generating.streams_by_group(self.graph, stage.name) else 1
@@ -185,21 +189,22 @@ class Worker:
         return Done(metrics={} if greedy else generating.rollout_metrics(batches))
 
     def _evaluate(self, work: Work, stage: Stage, notes: Notes) -> Done:
-        """Greedy answers to this replica's share of the held-out prompts."""
+        """Answers to this replica's share of the held-out prompts, and their rewards by verifiers."""
         holding = self._reads(work, stage.name, stage.models[0], notes)
         replicas = self.plan.assignment(stage.name).replicas(stage.kind)
-        prompts = self.heldout.first(self.job.evaluation.prompts)[work.item.replica :: replicas]
-        requests = [Request(i, i, p.tokens) for i, p in enumerate(prompts)]
-        sampling = generating.sampling_of(self.job, self._stop_token_ids, greedy=True)
+        asked = self.job.evaluation
+        prompts = self.heldout.first(asked.prompts)
+        requests = evaluating.requests_of(prompts, asked.samples, work.item.replica, replicas)
+        sampling = generating.sampling_of(self.job, self._stop_token_ids, temperature=asked.temperature)
         engine = self.holdings.engine(stage.name)
         answers = to_samples(engine.generate(requests, sampling, seed=self.job.seed, version=holding.version))
         notes.tokens = int(answers.lengths.sum())
-        texts = hosting.decode(answers, self.tokenizer)
-        cut = answers.sample["finish"] == 0
-        report = self.scorer.score([p.text for p in prompts], texts, [p.answer for p in prompts], cut)
-        return Done(
-            metrics={"sum/eval_reward": float(report.scores.sum()), "sum/eval_prompts": float(len(prompts))}
-        )
+        texts, own = hosting.decode(answers, self.tokenizer), [prompts[request.group] for request in requests]
+        cut = hosting.is_truncated(answers)
+        report = self.judge.score([p.text for p in own], texts, [p.answer for p in own], cut)
+        first = next(iter(report.parts.values())).scores
+        columns = [c.reshape(-1, asked.samples) for c in (report.total, first, answers.lengths, cut)]
+        return Done(metrics=evaluating.metrics(*columns, solved=asked.solved))
 
     def _assess(self, work: Work, stage: Stage, inputs: Inputs, notes: Notes) -> Done:
         assignment = self.plan.assignment(stage.name)
@@ -216,9 +221,22 @@ class Worker:
         ]
         notes.ids, notes.tokens = list(ids), int(samples.lengths.sum())
         temperature = self.job.sampling.temperature
+        step = work.item.step
         return Done(
-            assessing.assess(samples, calls, temperature=temperature, microbatch=assignment.microbatch)
+            assessing.assess(
+                samples,
+                calls,
+                temperature=temperature,
+                microbatch=assignment.microbatch,
+                respell=lambda batch: self._as_the_reward_model_reads(batch, step),
+            )
         )
+
+    def _as_the_reward_model_reads(self, samples: Samples, step: int) -> Samples:
+        if self.respelling is None:
+            return samples
+        prompts = hosting.asked(samples, self.prompts, self.workload, step)
+        return self.respelling.of(samples, prompts, hosting.decode(samples, self.tokenizer))
 
     def _train(self, work: Work, stage: Stage, inputs: Inputs, notes: Notes) -> Done:
         """The last item of a step publishes, saves and reports; of a stream of minibatches those before only update."""
@@ -278,19 +296,27 @@ class Worker:
     def _host(self, work: Work, stage: Stage, inputs: Inputs, notes: Notes) -> Done:
         step = work.item.step
         if not work.data:
-            return Done(hosting.prompt_batch(self.prompts, self.workload, step))
+            batch = hosting.prompt_batch(self.prompts, self.workload, step)
+            return Done(batch, metrics={"epoch": self.prompts.epoch(step)})
         samples = inputs.joined(work.ids)
         notes.ids, notes.tokens = list(work.ids), int(samples.lengths.sum())
-        if any(op.name == "verify" for op in stage.ops):
-            gives = stage.ops[0].gives[0]
-            return hosting.verify(
-                samples, self.prompts, self.scorer, self.tokenizer, self.workload, step, gives
-            )
+        verifies = next((op for op in stage.ops if op.name == "verify"), None)
+        if verifies is not None:
+            return self._verify(samples, verifies, step)
         kept = Carried(self.station.trace.parent, stage.name)
         carried = kept.before(step, shaping.carried(self.job.algorithm.hyper))
         batch, metrics, following = hosting.column_ops(samples, stage.ops, self.job, step, carried)
         kept.write(step, following)
+        self.reading.advantages(step, samples, batch)
         return Done(batch, metrics=metrics)
+
+    def _verify(self, samples: Samples, op: Op, step: int) -> Done:
+        prompts = hosting.asked(samples, self.prompts, self.workload, step)
+        texts = hosting.decode(samples, self.tokenizer)
+        done, report = hosting.verify(samples, op, prompts, texts, self.total)
+        if "rewards" in op.gives:
+            self.reading.texts(step, samples, prompts, texts, report)
+        return done
 
     # Weights
 
@@ -360,8 +386,16 @@ class Worker:
         return load_prompts(self.job, self.tokenizer, "heldout")
 
     @cached_property
-    def scorer(self) -> Scorer:
-        return make_scorer(self.job.reward)
+    def total(self) -> Total:
+        return make_total(self.job.reward)
+
+    @cached_property
+    def judge(self) -> Total:
+        return make_total(self.job.evaluation_reward)
+
+    @cached_property
+    def respelling(self) -> Respelling | None:
+        return of_reward_model(self.job, self.tokenizer)
 
     @property
     def _stop_token_ids(self) -> tuple[int, ...]:

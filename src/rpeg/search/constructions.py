@@ -108,7 +108,7 @@ def _generators(graph: Graph) -> frozenset[str]:
 
 
 def _asynchronous(problem: Problem, placement: Placement, staleness: int) -> Construction:
-    construction = Construction(problem.graph, placement)
+    construction = Construction(problem.graph, placement, problem.applied)
     if not staleness:
         return construction
     for stage in sorted(_generators(problem.graph)):

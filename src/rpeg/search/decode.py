@@ -52,7 +52,7 @@ def plan_of(
 ) -> Plan:
     """Without lane orders and observers."""
     found = assignments(structure, model, space, state, options)
-    applied = tuple(map(str, structure.applied))
+    applied = tuple(map(str, (*problem.applied, *structure.applied)))
     return Plan(
         structure.bare,
         problem.cluster,

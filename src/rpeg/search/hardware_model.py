@@ -20,7 +20,7 @@ from rpeg.sim.hardware.alone import Alone, Held, transfer_seconds
 from rpeg.sim.hardware.sites import site
 from rpeg.sim.stream import departures
 
-MOST = 10
+MOST = 6
 """Options of a stage on a block that are kept: the fastest of those that no other beats in time and memory at once."""
 
 

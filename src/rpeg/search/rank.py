@@ -196,7 +196,7 @@ def _grown(problem: Problem, devices: int, memory: float) -> Problem:
 
 
 def _fits_somewhere(problem: Problem) -> bool:
-    plain = (c for c in constructions(problem) if not c.applied)
+    plain = (c for c in constructions(problem) if c.applied == problem.applied)
     return any(_can_run(problem, c) for c in plain)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 
 import numpy as np
 
@@ -69,7 +70,8 @@ class Tables:
         elif code == MISSING_LEVEL:
             self._level(a, b)
         elif code == MISSING_TRANSFER:
-            self._transfer(a, b, c, int(miss[6]), structure.bare.models[int(miss[6])].name)
+            ends = structure.profiles[d], structure.profiles[int(miss[5])]
+            self._transfer(a, b, c, int(miss[6]), structure.bare.models[int(miss[6])].name, ends)
 
     def options(self, structure: Structure, stage: int, kind: int, units: int, align: int) -> range:
         """The rows of a stage's options on a block."""
@@ -140,8 +142,14 @@ class Tables:
         items, bases = self._model.generation(placed, size)
         self.rows.levels[row, level] = self._put(np.concatenate([items.ravel(), bases.ravel()]))
 
-    def _transfer(self, source: int, target: int, relation: int, number: int, model: str) -> None:
-        seconds = self._model.transfer(model, self.placed[source], self.placed[target], relation)
+    def _transfer(
+        self, source: int, target: int, relation: int, number: int, model: str, ends: tuple[Profile, Profile]
+    ) -> None:
+        """ends: the profiles of this structure, as rows may come from others with other names of stages."""
+        here, there = (
+            replace(self.placed[row], profile=p) for row, p in zip((source, target), ends, strict=True)
+        )
+        seconds = self._model.transfer(model, here, there, relation)
         key = transfer_key(source, target, relation, number)
         if 2 * self._transfers >= len(self.rows.moved):
             self._rehash()

@@ -230,7 +230,12 @@ class PassCosts:
 def _bytes(data: Sequence[str], batch: Batch) -> float:
     """Of these data for a batch: whole sequences with versions and log-probabilities, or a column of responses."""
     prompts, responses = sum(batch.prompt_lengths), sum(batch.response_lengths)
-    words = {"prompts": prompts, "rollouts": prompts + 2 * responses, "rewards": len(batch.ids)}
+    words = {
+        "prompts": prompts,
+        "rollouts": prompts + 2 * responses,
+        "rewards": len(batch.ids),
+        "model_rewards": len(batch.ids),
+    }
     return float(_WORD_BYTES * sum(words.get(name, responses) for name in data))
 
 

@@ -10,6 +10,7 @@ from rpeg.trace.files import (
     span_file,
     write_trace,
 )
+from rpeg.trace.kept import Keeping, Kept, read_kept
 from rpeg.trace.span import Span
 from rpeg.trace.steps import fill_steps, step_ends
 from rpeg.trace.trace import Source, Trace
@@ -17,6 +18,8 @@ from rpeg.trace.trace import Source, Trace
 __all__ = [
     "Entry",
     "JsonLines",
+    "Keeping",
+    "Kept",
     "Source",
     "Span",
     "Trace",
@@ -25,6 +28,7 @@ __all__ = [
     "driver_file",
     "end_stretch",
     "fill_steps",
+    "read_kept",
     "read_traces",
     "span_file",
     "step_ends",

@@ -16,7 +16,8 @@ from rpeg.architecture import Architecture, from_shape, named
 from rpeg.architecture.shape import FIELDS as SHAPE_FIELDS
 from rpeg.cluster import DeviceKind, Fabric, kind_named
 from rpeg.cost.precision import FLOAT32, Precision
-from rpeg.fields import is_text
+from rpeg.errors import InputError
+from rpeg.fields import shown
 from rpeg.validation.links import fabric_of_words
 
 Record = Mapping[str, Any]
@@ -83,12 +84,22 @@ def kind_of(gpu: str) -> DeviceKind:
 def architecture_of(model: Mapping[str, Any] | str) -> Architecture:
     """The architecture of a record's `model`: its shape, completed with what is known of that name; or a name alone.
 
-    Notes (texts that are no field of a shape) are passed over; a shape without a vocabulary has GPT-2's. InputError
-    names an unknown or a missing field.
+    Notes (texts, lists and objects that are no field of a shape) are passed over; a shape without a vocabulary has
+    GPT-2's. InputError names an unknown or a missing field.
     """
     if isinstance(model, str):
         return named(model)
-    kept = {key: value for key, value in model.items() if key in SHAPE_FIELDS or not is_text(value)}
+    model = dict(model)
+    if isinstance(model.get("moe_layer_freq"), list):
+        model["moe_layer_freq"] = str(model["moe_layer_freq"])
+    for key, value in model.items():
+        if isinstance(value, list | Mapping) and key in SHAPE_FIELDS:
+            raise InputError(f"the model has {key} = {shown(value)}, a single value is needed")
+    kept = {
+        key: value
+        for key, value in model.items()
+        if key in SHAPE_FIELDS or not isinstance(value, str | list | Mapping)
+    }
     if kept.get("layers") and not kept.get("vocab"):
         kept["vocab"] = _VOCABULARY
     return _architecture(tuple(sorted(kept.items())))

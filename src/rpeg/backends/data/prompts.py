@@ -17,12 +17,16 @@ from rpeg.job.schema import Job
 
 @dataclass(frozen=True)
 class Prompt:
-    """index: the record's place in its file. tokens: as the model reads them. text: what tokens spell."""
+    """index: the record's place in its file. tokens: as the model reads them. text: what tokens spell.
+
+    messages: (role, content) of a chat, for whoever has another template for it; empty for plain text.
+    """
 
     index: int
     tokens: tuple[int, ...]
     answer: str
     text: str
+    messages: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ class Prompts:
 
     Steps walk through one shuffle of all prompts after another: step s takes the places s·size … (s+1)·size − 1 of
     epoch after epoch, so that a run resumes at any step with nothing but the step's number, and every prompt is used
-    equally often. A batch may span the end of an epoch.
+    equally often. A batch may span the end of an epoch. shuffled: else every epoch has the file's order.
     """
 
     prompts: tuple[Prompt, ...]
@@ -39,6 +43,7 @@ class Prompts:
     seed: int
     dropped: int = 0
     empty: int = 0
+    shuffled: bool = True
 
     def __len__(self) -> int:
         return len(self.prompts)
@@ -47,6 +52,10 @@ class Prompts:
         """The `batch_size` prompts of a step."""
         places = range(step * self.batch_size, (step + 1) * self.batch_size)
         return [self.prompts[self._at(place)] for place in places]
+
+    def epoch(self, step: int) -> float:
+        """Epochs begun and done when a step's prompts have been used."""
+        return (step + 1) * self.batch_size / len(self)
 
     def first(self, count: int) -> list[Prompt]:
         """The first prompts of the file: the same at every evaluation. InputError when there are fewer."""
@@ -58,6 +67,8 @@ class Prompts:
 
     def _at(self, place: int) -> int:
         epoch, offset = divmod(place, len(self))
+        if not self.shuffled:
+            return offset
         return int(shuffle(self.seed, epoch, len(self))[offset])
 
 
@@ -77,7 +88,7 @@ def load_prompts(job: Job, tokenizer: Any, split: str = "train") -> Prompts:
         raise InputError(f"data.{split} is not given in job {job.name}")
     records = read_records(path, job.data.prompt, job.data.answer)
     longest = job.lengths.max_prompt
-    read = _read(records, tokenizer, job.data.chat_template)
+    read = _read(records, tokenizer, job.data.chat_template, job.data.system)
     kept = _usable(read, longest)
     empty = sum(not prompt.tokens for prompt in read)
     long = len(read) - len(kept) - empty
@@ -89,7 +100,7 @@ def load_prompts(job: Job, tokenizer: Any, split: str = "train") -> Prompts:
             + ("Raise lengths.max_prompt, or give" if long else "Give")
             + f" more prompts of 1 to {longest} tokens."
         )
-    return Prompts(kept, job.batch.prompts, job.seed, long + empty, empty)
+    return Prompts(kept, job.batch.prompts, job.seed, long + empty, empty, job.data.shuffle)
 
 
 def tokenise(
@@ -103,24 +114,51 @@ def _usable(prompts: Iterable[Prompt], max_prompt: int) -> tuple[Prompt, ...]:
     return tuple(prompt for prompt in prompts if 0 < len(prompt.tokens) <= max_prompt)
 
 
-def _read(records: Sequence[Record], tokenizer: Any, chat_template: bool) -> list[Prompt]:
+def _read(
+    records: Sequence[Record], tokenizer: Any, chat_template: bool, system: str | None = None
+) -> list[Prompt]:
     """All records as prompts, of whatever length."""
-    texts = [_chat(tokenizer, record.prompt) if chat_template else record.prompt for record in records]
+    chats = [_messages(record, chat_template, system) for record in records]
+    texts = [
+        chat(tokenizer, messages) if messages else record.prompt
+        for record, messages in zip(records, chats, strict=True)
+    ]
     # A chat template writes the special tokens itself. Not verbose: what is too long is dropped here, and counted.
     rows = tokenizer(texts, add_special_tokens=not chat_template, verbose=False)["input_ids"] if texts else []
     return [
-        Prompt(record.index, _open_ended(row, tokenizer.eos_token_id), record.answer, text)
-        for record, text, row in zip(records, texts, rows, strict=True)
+        Prompt(record.index, _open_ended(row, tokenizer.eos_token_id), record.answer, text, messages)
+        for record, text, row, messages in zip(records, texts, rows, chats, strict=True)
     ]
 
 
-def _chat(tokenizer: Any, prompt: str) -> str:
+def _messages(record: Record, chat_template: bool, system: str | None) -> tuple[tuple[str, str], ...]:
+    """The chat that a record is; empty where prompts are plain text."""
+    if not chat_template:
+        if record.messages:
+            raise InputError(
+                f"the prompt of record {record.index} is a chat of {len(record.messages)} messages: set "
+                "data.chat_template: true, or name a field of plain text"
+            )
+        return ()
+    messages = record.messages or (("user", record.prompt),)
+    return messages if system is None or messages[0][0] == "system" else (("system", system), *messages)
+
+
+def chat(tokenizer: Any, messages: Sequence[tuple[str, str]], *, answered: bool = False) -> str:
+    """Messages as a tokenizer's chat template writes them; ready for an answer, unless it is the last of them.
+
+    InputError where there is no template, or it refuses the messages (some know no system message).
+    """
     if tokenizer.chat_template is None:
         raise InputError(
             "data.chat_template is true, but the tokenizer has no chat template. Set it to false."
         )
-    messages = [{"role": "user", "content": prompt}]
-    return str(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
+    turns = [{"role": role, "content": content} for role, content in messages]
+    try:
+        return str(tokenizer.apply_chat_template(turns, add_generation_prompt=not answered, tokenize=False))
+    except Exception as error:  # noqa: BLE001  (whatever a template raises)
+        roles = ", ".join(role for role, _ in messages)
+        raise InputError(f"the tokenizer's chat template refuses messages of {roles}: {error}") from None
 
 
 def _open_ended(tokens: list[int], eos: int | None) -> tuple[int, ...]:

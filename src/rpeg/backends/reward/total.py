@@ -61,7 +61,7 @@ class Total:
         responses: Sequence[str],
         answers: Sequence[str],
         truncated: Sequence[bool] | npt.NDArray[np.bool_],
-        model_scores: npt.NDArray[np.floating] | None = None,  # type: ignore[type-arg]
+        model_scores: npt.NDArray[np.floating] | None = None,
     ) -> TotalReport:
         """Scores of n responses; see `Scorer.score`. model_scores: (n,), where a reward is `model`."""
         total = np.zeros(len(responses))
@@ -95,7 +95,7 @@ def make_total(rewards: Iterable[Reward]) -> Total:
 
 
 def _of_model(
-    scores: npt.NDArray[np.floating],  # type: ignore[type-arg]
+    scores: npt.NDArray[np.floating],
     truncated: Sequence[bool] | npt.NDArray[np.bool_],
     *,
     zero_truncated: bool,

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from rpeg.backends.models import PolicyModel, named_parameters
+from rpeg.backends.models import Headed, named_parameters
 from rpeg.backends.training import collectives
 from rpeg.backends.training.collectives import Group
 
@@ -121,7 +121,7 @@ class Sharded:
 
     def __init__(
         self,
-        model: PolicyModel,
+        model: Headed,
         group: dist.ProcessGroup,
         *,
         trainable: bool,
@@ -187,7 +187,7 @@ class Sharded:
         self.root.reshard()
 
 
-def _shard(model: PolicyModel, mesh: DeviceMesh, compute_dtype: torch.dtype | None) -> FSDPModule:
+def _shard(model: Headed, mesh: DeviceMesh, compute_dtype: torch.dtype | None) -> FSDPModule:
     """Each decoder layer is a unit; the rest (embedding, final norm, heads, tied or not) is the root's."""
     policy = MixedPrecisionPolicy(
         param_dtype=compute_dtype, reduce_dtype=torch.float32 if compute_dtype else None

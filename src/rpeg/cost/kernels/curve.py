@@ -20,43 +20,41 @@ Places = tuple[npt.NDArray[np.int64], Floats, bool]
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """Linear in logarithms between points; below the first its value, beyond the last in proportion to `ideal`.
+    """Linear in logarithms between points; below the first its value, beyond the last (or without any) `beyond`.
 
-    start, step: of the points' natural logarithms. logs: of seconds, rising. ideal: seconds at the advertised peaks.
-    scale: its inverse efficiency beyond the last point.
+    start, step: of the points' natural logarithms. logs: of seconds, rising. beyond: seconds there.
     """
 
     start: float
     step: float
     logs: tuple[float, ...]
-    ideal: Callable[[Amount], Amount]
-    scale: float
+    beyond: Callable[[Amount], Amount]
     measured: bool
     floor_seconds: float = 0.0
 
     def number(self, x: float) -> float:
         """Seconds at x."""
         if not self.logs:
-            return float(largest(self.scale * float(self.ideal(x)), self.floor_seconds))
+            return float(largest(float(self.beyond(x)), self.floor_seconds))
         place = (math.log(x) - self.start) / self.step if x > 0 else 0.0
         if place <= 0.0:
             return math.exp(self.logs[0])
         low = int(place)
         if low >= len(self.logs) - 1:
-            return max(math.exp(self.logs[-1]), self.scale * float(self.ideal(x)))
+            return max(math.exp(self.logs[-1]), float(self.beyond(x)))
         first = self.logs[low]
         return math.exp(first + (place - low) * (self.logs[low + 1] - first))
 
     def numbers(self, x: Floats) -> Floats:
         """Seconds at an array of x."""
         if not self.logs:
-            return np.maximum(self.scale * np.asarray(self.ideal(x)), self.floor_seconds)
+            return np.maximum(np.asarray(self.beyond(x)), self.floor_seconds)
         low, share, within = _places(x, self.start, self.step, len(self.logs) - 1)
         logs, rises = self._arrays
         seconds: Floats = np.exp(logs[low] + share * rises[low])
         if within:
             return seconds
-        beyond = self.scale * np.asarray(self.ideal(x))
+        beyond = np.asarray(self.beyond(x))
         return np.where(low + 1 >= len(self.logs), np.maximum(seconds, beyond), seconds)
 
     @cached_property
@@ -86,4 +84,4 @@ def _places(x: Floats, start: float, step: float, last: int) -> Places:
 
 def roofline_curve(ideal: Callable[[Amount], Amount], efficiency: float, floor_seconds: float) -> Curve:
     """Where nothing was measured: the roofline at one efficiency."""
-    return Curve(0.0, 1.0, (), ideal, 1.0 / efficiency, False, floor_seconds)
+    return Curve(0.0, 1.0, (), lambda x: ideal(x) / efficiency, False, floor_seconds)

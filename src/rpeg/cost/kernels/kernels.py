@@ -21,6 +21,7 @@ from rpeg.cost.kernels.work import (
     Work,
     attention_work,
     decode_attention_work,
+    experts_touched,
     experts_work,
     gemm_work,
     latent_attention_work,
@@ -110,12 +111,16 @@ class Kernels:
         work = experts_work(rows, experts, hidden, inner, dtype)
         asked_ = self._of("experts", dtype, self.stack.kernels.experts_library, 0, compute)
         if asked_ is None:
-            m = np.maximum(rows / experts, 1.0)
+            touched = experts_touched(rows, experts)
+            m = np.maximum(rows / touched, 1.0)
             up, down = self.gemm(m, 2 * inner, hidden, dtype), self.gemm(m, hidden, inner, dtype)
-            alone = ideal_seconds(self.kind, (up.flops + down.flops, up.bytes + down.bytes), compute)
-            seconds = ideal_seconds(self.kind, work, compute) * (up.seconds + down.seconds) / alone
+            seconds = touched * (up.seconds + down.seconds)
             return Timed(_largest(seconds, self.floor_seconds), *work, False)
-        return asked_.timed(work, rows, experts, hidden * inner)
+        side = (
+            hidden * inner
+        ) ** 0.5  # tables hold experts by the size of their matrices, whatever their sides
+        like = experts_work(rows, experts, side, side, dtype)
+        return asked_.timed(work, rows, experts, hidden * inner, like=like)
 
     def grouped_gemm(self, tokens: Amount, groups: float, n: float, k: float, dtype: str) -> Timed:
         """`tokens` rows spread over the weights of `groups` experts, as one grouped kernel.
@@ -227,13 +232,17 @@ class Kernels:
         compute = computes_as(self.kind, dtype)
         fixed = {"n": float(n), "k": float(k)} if free == "m" else {"m": float(m), "n": float(n)}
 
-        def ideal(x: Amount) -> Amount:
-            return ideal_seconds(self.kind, gemm_work(**{**fixed, free: x}, dtype=dtype), compute)
+        def work(x: Amount) -> Work:
+            return gemm_work(**{**fixed, free: x}, dtype=dtype)
 
         found = self._of("gemm", dtype, "", 0, compute)
         if found is None:
+
+            def ideal(x: Amount) -> Amount:
+                return ideal_seconds(self.kind, work(x), compute)
+
             return roofline_curve(ideal, ROOFLINE.get(compute, 0.7), self.floor_seconds)
-        return found.along(free, fixed, ideal)
+        return found.along(free, fixed, work)
 
     def _of(self, op: str, dtype: str, library: str, head_dim: float, compute: str) -> Asked | None:
         """The surface of the nearest table, kept; None where no table of this op is known."""
@@ -243,7 +252,9 @@ class Kernels:
             self._asked[key] = (
                 None
                 if table is None
-                else asked(self.kind, table, compute, self.floor_seconds, exact and self.source.own)
+                else asked(
+                    self.kind, table, compute, self.floor_seconds, exact and self.source.own, dtype, head_dim
+                )
             )
         return self._asked[key]
 

@@ -17,6 +17,9 @@ from rpeg.errors import InputError
 Floats = npt.NDArray[np.float64]
 # Files keep the logarithm of 1 / efficiency in whole hundredths: at most 0.5 % are lost.
 STEP = 0.01
+# Octaves below and above the measured points for which surfaces are made.
+_FAR = (2, 4)
+_BEYOND = {"share": (6, 0)}  # of key and value heads to heads: measured down to a quarter, and 1 at most
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,15 @@ class Surface:
         """The fastest kernel of the table."""
         return float(np.exp(self.logs.min()))
 
+    @cached_property
+    def ends(self) -> tuple[tuple[float, float], ...]:
+        """The first and the last coordinate of each axis."""
+        sizes = self.logs.shape
+        return tuple(
+            (math.exp(start), math.exp(start + step * (size - 1)))
+            for start, step, size in zip(self.starts, self.steps, sizes, strict=True)
+        )
+
     def at(self, *where: Any) -> Any:
         """Seconds, linear in logarithms between points; outside the grid its edge. Numbers or arrays."""
         values: Any = self.logs
@@ -163,21 +175,26 @@ def surface(
     floor_seconds: float,
     per_octave: int = 2,
 ) -> Surface:
-    """Seconds over the table's range: `ideal` seconds of open coordinate grids over the efficiency.
+    """Seconds over the table's range and some octaves around it: `ideal` seconds of open coordinate grids over the
+    efficiency, which beyond the measured points is that of the nearest; there no kernel is faster than the fastest
+    within.
 
     Measurements are noisy; where more work was measured to take less time, the surface runs midway between the largest
     entry below and the smallest above, which rises along every axis.
     """
-    starts, steps, coordinates = [], [], []
-    for points in table.points:
+    starts, steps, coordinates, within = [], [], [], []
+    for axis, points in zip(table.axes, table.points, strict=True):
         octaves = math.log2(points[-1] / points[0])
         count = max(1, math.ceil(octaves * per_octave)) + 1
         step = (math.log(points[-1] / points[0]) / (count - 1)) or 1.0
-        starts.append(math.log(points[0]))
+        below, above = (math.ceil(octaves * math.log(2) / step) for octaves in _BEYOND.get(axis, _FAR))
+        starts.append(math.log(points[0]) - below * step)
         steps.append(step)
-        coordinates.append(points[0] * np.exp(step * np.arange(count)))
+        coordinates.append(points[0] * np.exp(step * np.arange(-below, count + above)))
+        within.append(slice(below, below + count))
     grids = np.meshgrid(*coordinates, indexing="ij", sparse=True)
     seconds = np.maximum(ideal(*grids) / table.efficiency(coordinates), floor_seconds)
+    seconds = np.maximum(seconds, seconds[tuple(within)].min())
     return Surface(tuple(starts), tuple(steps), _rising(np.log(seconds)))
 
 

@@ -160,7 +160,12 @@ class HardwareCosts:
         if not data or not batch.ids:
             return Cost("fetch samples", 0.0, bound="network")
         prompts, responses = (int(lengths.sum()) for lengths in batch.lengths)
-        words = {"prompts": prompts, "rollouts": prompts + 2 * responses, "rewards": len(batch.ids)}
+        words = {
+            "prompts": prompts,
+            "rollouts": prompts + 2 * responses,
+            "rewards": len(batch.ids),
+            "model_rewards": len(batch.ids),
+        }
         size = float(_WORD_BYTES * sum(words.get(name, responses) for name in data))
         link = self._site(assignment).fabric.levels[-1][0]
         replicas = max(1, assignment.parallelism.dp // assignment.replicas(stage.kind))

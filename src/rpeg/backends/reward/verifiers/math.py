@@ -11,7 +11,7 @@ ISOLATED = True  # sympy may take for ever to simplify
 
 
 def reward(prompt_text: str, response_text: str, answer: str) -> float:
-    """1.0 or 0.0, by math-verify (https://github.com/huggingface/Math-Verify): LaTeX in \\boxed{} or $…$, or a plain number.
+    """1.0 or 0.0, by math-verify (https://github.com/huggingface/Math-Verify): LaTeX in \\boxed{} or $…$, or a number.
 
     answer: the expression, with or without dollars. ValueError when it holds none. Its time limit is the caller's:
     math-verify's own are switched off, as they would swallow what went wrong.
