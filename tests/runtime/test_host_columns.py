@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from rpeg import algorithms
-from rpeg.algorithms import shaping
+from rpeg.algorithms import aggregation, shaping
 from rpeg.backends.samples import Samples, join
 from rpeg.backends.training.tally import Tally
 from rpeg.errors import RunError
@@ -19,7 +19,7 @@ from rpeg.runtime.carried import Carried
 from rpeg.runtime.hosting import column_ops
 from rpeg.runtime.mismatch import batch_metrics
 from rpeg.runtime.run_directory import RunDirectory
-from rpeg.runtime.training import _weights
+from rpeg.runtime.training import trained_lengths
 
 INITIAL = {"kl_coefficient": 0.5}
 
@@ -101,9 +101,10 @@ def test_corrections_reach_the_trainer_as_columns() -> None:
     assert batch.token["loss_mask"].tolist() == [1, 1, 0, 0, 0, 1]
     np.testing.assert_allclose(batch.token["importance_weights"], [1, 1, 0, 0, 0, 3])
     assert metrics["mean/loss_mask"] == pytest.approx(0.5)
-    hyper = job.algorithm.hyper  # a mean by token, of the three that are left
-    assert _weights(batch, hyper).tolist() == pytest.approx([1 / 3] * 3)
-    assert _weights(_samples(), hyper).tolist() == pytest.approx([1 / 6] * 3)
+    assert trained_lengths(batch).tolist() == [2, 0, 1]
+    weights = aggregation.token_weights(trained_lengths(batch), "sequence_mean_token_mean")
+    assert (weights * trained_lengths(batch)).sum() == pytest.approx(1)
+    assert trained_lengths(_samples()).tolist() == [2, 1, 3]
 
 
 def test_mismatch_and_staleness_are_measured() -> None:
@@ -112,6 +113,9 @@ def test_mismatch_and_staleness_are_measured() -> None:
     assert found["staleness_2"] == pytest.approx(2 / 6)
     assert found["behaviour_ratio_max"] == pytest.approx(4)
     assert found["behaviour_kl"] == pytest.approx(-np.log(8) / 6)
+    of_versions = batch_metrics(_samples().columns(["versions"]), 6)
+    assert "behaviour_kl" not in of_versions
+    assert of_versions["staleness_max"] == 2
 
 
 def test_columns_of_samples_alone_may_be_of_other_responses() -> None:

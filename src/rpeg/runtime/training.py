@@ -139,12 +139,17 @@ def _is_shared(ops: Sequence[Op]) -> bool:
     return len(_losses(ops)) > 1
 
 
+def trained_lengths(samples: Samples) -> Array:
+    """(n,) response tokens that the loss is of: all, or those that the column `loss_mask` keeps."""
+    if "loss_mask" not in samples.token:
+        return samples.lengths
+    kept = np.concatenate([[0], np.cumsum(samples.token["loss_mask"] > 0)])
+    return np.diff(kept[samples.offsets])
+
+
 def _weights(samples: Samples, hyper: Any) -> Array:
     """(n,) what each token of a response weighs; a correction may leave out some of its tokens."""
-    lengths = samples.lengths
-    if "loss_mask" in samples.token:
-        kept = np.concatenate([[0], np.cumsum(samples.token["loss_mask"] > 0)])
-        lengths = np.diff(kept[samples.offsets])
+    lengths = trained_lengths(samples)
     epsilon = hyper.preset.mean_epsilon
     return token_weights(lengths, hyper.loss_aggregation, hyper.fixed_length, epsilon)
 
