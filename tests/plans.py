@@ -25,7 +25,7 @@ from rpeg.plan import (
     check,
     lower,
 )
-from rpeg.schedule import Finished, Launch, Produced, Scheduler, SyncWeights, list_order
+from rpeg.schedule import Finished, Launch, Offload, Produced, Reload, Scheduler, SyncWeights, list_order
 from rpeg.trace import Entry, Span, Trace, What
 from rpeg.transforms import parse
 from rpeg.workload import Workload, constant
@@ -55,6 +55,7 @@ def make_plan(
     zero: Mapping[str, int] = MappingProxyType({}),
     cluster: Cluster | None = None,
     microbatch: int = 1,
+    offload: Mapping[str, str] = MappingProxyType({}),
 ) -> Plan:
     """A checked plan: stages on these devices, data-parallel over groups of `tp`; host work on one slot."""
     for text in transforms:
@@ -66,6 +67,7 @@ def make_plan(
         else _on(s.name, blocks[s.name], tp, zero.get(s.name, 0), microbatch)
         for s in graph.stages
     )
+    assignments = tuple(replace(a, offload=offload.get(a.stage, "none")) for a in assignments)
     lowered = lower(graph, assignments, workload)
     shift = {slot: shifts.get(_runner(slot), 0) for slot in lowered.tasks}
     durations = dict.fromkeys(lowered.tasks, 1.0)
@@ -80,7 +82,9 @@ def _on(stage: str, ids: tuple[int, ...], tp: int, zero: int, microbatch: int) -
 
 
 def _runner(slot: Slot) -> str:
-    """The stage whose lanes a slot runs on: its own, or the one that a transfer is for."""
+    """The stage whose lanes a slot runs on: its own, or the one that a transfer or a reload is for."""
+    if slot.kind in (ItemKind.RELOAD, ItemKind.OFFLOAD):
+        return slot.name.partition(":")[0]
     return slot.name if slot.kind is ItemKind.RUN else slot.name.partition("->")[2].partition(":")[0]
 
 
@@ -156,6 +160,15 @@ def in_parts() -> Plan:
     return make_plan(ppo_graph(), SPLIT, texts)
 
 
+OFFLOAD = {"generate": "all", "reference": "all", "train_actor": "all", "train_critic": "optimizer"}
+
+
+def resting() -> Plan:
+    """Colocated on both devices; what does not run rests in host memory."""
+    graph = ppo_graph()
+    return make_plan(graph, dict.fromkeys((s.name for s in graph.stages), (0, 1)), offload=OFFLOAD)
+
+
 PLANS: Mapping[str, Callable[[], Plan]] = {
     "colocated": colocated,
     "split": split,
@@ -166,6 +179,7 @@ PLANS: Mapping[str, Callable[[], Plan]] = {
     "latest": lambda: asynchronous("latest"),
     "minibatches": minibatches,
     "in_parts": in_parts,
+    "resting": resting,
 }
 
 Durations = Callable[[Item], float]
@@ -235,6 +249,9 @@ class _Driver:
                 self._work(command.item, command.lanes, seq, versions, {}, digests, ())
             elif isinstance(command, Launch):
                 self._launch(command)
+            elif isinstance(command, (Reload, Offload)):
+                seq = self._log(What(command.item.kind), command.item, lanes=command.lanes)
+                self._work(command.item, command.lanes, seq, {}, {}, {}, ())
 
     def _launch(self, command: Launch) -> None:
         item, versions = command.item, dict(command.versions)

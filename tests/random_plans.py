@@ -9,6 +9,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from rpeg.errors import PlanError
+from rpeg.ir import Kind, Stage
 from rpeg.plan import Item, Lowered, Plan, Slot, check, lower
 from rpeg.schedule import list_order
 from rpeg.sim import Batch, Completions
@@ -16,6 +17,12 @@ from rpeg.transforms import parse
 from samples_of_plans import assign, grpo, plan_of, ppo, workload
 
 BLOCKS = ((0,), (1,), (0, 1))
+
+
+def _offloads(stage: Stage) -> tuple[str, ...]:
+    if stage.kind is Kind.TRAIN:
+        return "none", "optimizer", "all"
+    return ("none", "all") if stage.models else ("none",)
 
 
 @st.composite
@@ -33,6 +40,9 @@ def plans(draw: st.DrawFn) -> Plan:
     shift = draw(st.integers(0, staleness))
     shifts = {s.name: shift for s in graph.stages if s.name != "generate"}
     assignments = assign(graph, (0, 1), zero=draw(st.sampled_from((0, 3))), **blocks)
+    if draw(st.booleans()):
+        offload = {s.name: draw(st.sampled_from(_offloads(s))) for s in graph.stages}
+        assignments = tuple(replace(a, offload=offload[a.stage]) for a in assignments)
     try:
         return check(
             plan_of(graph, assignments, workload(minibatches=2), shifts=shifts, applied=tuple(applied))

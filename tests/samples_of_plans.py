@@ -188,6 +188,7 @@ def plan_of(
 
 def slot_shifts(lowered: Lowered, shifts: Mapping[str, int]) -> dict[Slot, int]:
     consumers = {copy.name: copy.stages[0] for copy in lowered.copies}
+    consumers |= {rest.name: rest.stage for rest in lowered.rests}
     return {
         slot: shifts.get(slot.name if slot.kind is ItemKind.RUN else consumers[slot.name], 0)
         for slot in lowered.tasks

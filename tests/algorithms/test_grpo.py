@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rpeg.algorithms import grpo, loss
+from rpeg.algorithms import aggregation, grpo
 from rpeg.errors import InputError
 
 REWARDS = st.lists(st.floats(-10, 10, width=32, allow_subnormal=False), min_size=1, max_size=12)
@@ -70,7 +70,7 @@ def test_policy_gradient_agrees_with_finite_differences() -> None:
     names = ("old_logprobs", "ref_logprobs", "advantages")
     made = {n: torch.randn(2, 3, generator=draw).double().masked_fill(~mask, float("nan")) for n in names}
     hyper = grpo.Hyper(kl_coefficient=0.3, clip_high=0.28)
-    weights = loss.token_weights(mask.sum(1), hyper.loss_aggregation)[:, None]
+    weights = aggregation.token_weights(mask.sum(1), hyper.loss_aggregation)[:, None]
 
     def total(logprobs: torch.Tensor) -> torch.Tensor:
         token_loss = grpo.grpo_policy_loss(made | {"logprobs": logprobs}, mask, hyper).loss

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from rpeg import algorithms, ir
-from rpeg.algorithms import loss, ppo
+from rpeg.algorithms import aggregation, kl, ppo
+from rpeg.algorithms.loss import weighted_sum
 from rpeg.errors import InputError
 
 NAN = float("nan")
@@ -112,8 +113,8 @@ def test_gradients_agree_with_finite_differences(hyper: ppo.Hyper, op: object, v
 
 @pytest.mark.parametrize("kind", ["token_mean", "sequence_mean_token_mean", "sequence_mean_token_sum"])
 @pytest.mark.parametrize("op", [ppo.ppo_policy_loss, ppo.ppo_value_loss])
-def test_splits_and_padding_change_no_gradient(op: object, kind: loss.Aggregation) -> None:
-    weights = loss.token_weights(MASK.sum(1), kind)
+def test_splits_and_padding_change_no_gradient(op: object, kind: aggregation.Aggregation) -> None:
+    weights = aggregation.token_weights(MASK.sum(1), kind)
 
     def gradient(batches: list[list[int]], extra: int) -> Tensor:
         leaf = {n: columns()[n].requires_grad_() for n in ("logprobs", "new_values", "entropy")}
@@ -176,7 +177,7 @@ def test_bad_hyperparameters_are_refused(values: dict[str, object], word: str) -
 
 
 @pytest.mark.parametrize("kl_in", ["reward", "loss", "none"])
-def test_graph_has_a_reference_only_where_the_kl_is_used(kl_in: loss.KlPlace) -> None:
+def test_graph_has_a_reference_only_where_the_kl_is_used(kl_in: kl.KlPlace) -> None:
     graph = ppo.graph(ppo.Hyper(kl_in=kl_in, kl_estimator="k3"))
     names = [stage.name for stage in graph.stages]
     assert ("reference" in names) is (kl_in != "none")
@@ -199,3 +200,22 @@ def test_every_op_of_host_and_training_is_implemented() -> None:
         graph = module.graph(module.Hyper())
         ops = {op.name for s in graph.stages if s.name.startswith(("advantage", "train")) for op in s.ops}
         assert ops <= set(module.OPS)
+
+
+def test_a_model_with_two_heads_learns_by_a_weighted_sum() -> None:
+    hyper = ppo.Hyper(value_loss_weight=0.25)
+    losses = [ppo.ppo_policy_loss(columns(), MASK, hyper), ppo.ppo_value_loss(columns(), MASK, hyper)]
+    weights = [hyper.loss_weights.get(name, 1.0) for name in ("ppo_policy_loss", "ppo_value_loss")]
+    both = weighted_sum(list(zip(weights, losses, strict=True)))
+    torch.testing.assert_close(both.loss, losses[0].loss + 0.25 * losses[1].loss)
+    assert both.metrics.keys() == losses[0].metrics.keys() | losses[1].metrics.keys()
+    assert weighted_sum([(0.25, losses[1])]) is losses[1], "alone, a loss is as it is"
+
+
+@pytest.mark.parametrize(
+    ("hyper", "said"),
+    [({"value_loss_weight": 0.0}, "above 0"), ({"value_gradient_scale": 1.5}, r"in \[0, 1\]")],
+)
+def test_sharing_is_checked(hyper: dict[str, float], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        ppo.Hyper(**hyper)

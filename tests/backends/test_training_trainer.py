@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from training_cases import Out, make_samples, tiny_model, weighted_nll
 
-from rpeg.backends.models import Wanted
+from rpeg.backends.models import Wanted, named_parameters
 from rpeg.backends.samples import Samples
 from rpeg.backends.training import checkpoint
 from rpeg.backends.training.microbatch import split
@@ -85,6 +85,27 @@ def test_shared_model_gives_both_in_one_forward() -> None:
     both = trainer.logprobs_and_values(samples, temperature=1.0, microbatch=2)
     np.testing.assert_array_equal(both["logprobs"], trainer.logprobs(samples, temperature=1.0, microbatch=2))
     np.testing.assert_array_equal(both["values"], trainer.values(samples, microbatch=2))
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.25, 0.0])
+def test_value_gradient_scale_is_for_the_backbone_alone(scale: float) -> None:
+    """Values and their head's gradient stay; what reaches the backbone is the policy's, and `scale` times the values'."""
+
+    def gradients(policy: float, value: float, scale: float) -> tuple[dict[str, Tensor], Tensor]:
+        model = tiny_model(heads=("lm", "value"))
+        trainer = Trainer(model, optimizer=SGD_LIKE)
+        micro = trainer.build_microbatch(make_samples(4, seed=2), [np.arange(4)], 0)
+        out = trainer.forward(micro, Wanted(True, values=True, value_gradient_scale=scale))
+        (policy * out["logprobs"].sum() + value * out["new_values"].square().sum()).backward()
+        return {name: p.grad.clone() for name, p in named_parameters(model)}, out["new_values"].detach()
+
+    both, values = gradients(1.0, 1.0, scale)
+    (policy, unscaled), (value, _) = gradients(1.0, 0.0, 1.0), gradients(0.0, 1.0, 1.0)
+    assert torch.equal(values, unscaled)
+    assert any(grad.abs().max() > 1e-3 for name, grad in value.items() if "value_head" not in name)
+    for name, grad in both.items():
+        expected = policy[name] + (1.0 if "value_head" in name else scale) * value[name]
+        torch.testing.assert_close(grad, expected, rtol=1e-4, atol=1e-5)  # its norms are in float32
 
 
 @pytest.mark.parametrize("options", [{"logit_chunk": 5}, {"recompute": True}])

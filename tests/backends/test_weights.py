@@ -70,6 +70,17 @@ def test_stale_head_is_caught_by_the_canary() -> None:
         check_canary(a, b, torch.float32)
 
 
+def test_stale_value_head_of_a_shared_model_is_caught_too() -> None:
+    source, target = (tiny_model(("lm", "value"), seed=s) for s in (1, 2))
+    stale = target.value_head.weight.detach().clone()
+    published(source).load_into(target)
+    tokens = canary_tokens(61)
+    check_canary(canary_logprobs(source, tokens), canary_logprobs(target, tokens), torch.float64)
+    target.value_head.weight = torch.nn.Parameter(stale)
+    with pytest.raises(RunError, match="trainer and engine give"):
+        check_canary(canary_logprobs(source, tokens), canary_logprobs(target, tokens), torch.float64)
+
+
 def test_canary_refuses_what_is_not_finite() -> None:
     good = np.array([-1.0, -2.0])
     with pytest.raises(RunError, match="nan"):

@@ -68,7 +68,7 @@ def test_a_kernel_file_of_this_machine_is_what_estimates_then_rest_on(
     monkeypatch.setenv("RPEG_KERNELS", str(where))
     source_of.cache_clear()
     kernels_of.cache_clear()
-    kernels = kernels_of(Machine(cpu, Fabric(((Link("node", 1e10, 1e-6), 2),)), stack("flash", "cpu")))
+    kernels = kernels_of(Machine(cpu, Fabric(((Link("node", 1e10, 1e-6), 2),)), stack("megatron", "cpu")))
     assert str(where) in kernels.source.what
     # The first shape took 1 µs, the last of the 8 products 8 µs: to the 1 % in which files keep efficiencies.
     assert kernels.gemm(1, 16, 16, "float32").seconds == pytest.approx(1e-6, rel=0.02)

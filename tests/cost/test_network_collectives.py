@@ -150,3 +150,12 @@ def test_more_ranks_than_were_measured_are_continued():
     times = [collective_seconds("all_reduce", 1e8, n, wide) for n in (4, 8, 32, 72)]
     assert times == sorted(times)
     assert times[-1] < 2 * times[0]
+
+
+def test_an_own_all_reduce_of_one_node_ends_with_the_node():
+    def times(ranks: int) -> tuple[float, float]:
+        engine, plain = (real_machine("gb200", 9e11, name) for name in ("vllm", "test"))
+        return tuple(collective_seconds("all_reduce", 65536, ranks, m) for m in (engine, plain))  # type: ignore[return-value]
+
+    assert times(4)[0] < times(4)[1]
+    assert times(8)[0] == times(8)[1]

@@ -125,7 +125,7 @@ def test_buffers_hold_two_buckets():
 
 def test_named_tensors_count_each_expert():
     assert named_tensors(DENSE).count == 3 + 16 * 9
-    assert named_tensors(MIXTURE) == Tensors(3 + 9 + 15 * (6 + 1 + 3), 15 * 3 * 16)
+    assert named_tensors(MIXTURE) == Tensors(3 + 9 + 15 * (6 + 1 + 3), 15 * 3 * 16, 16)
     assert named_tensors(DENSE, scaled=True).count == 3 + 16 * (2 * 7 + 2)
 
 
@@ -159,3 +159,15 @@ def test_both_ways_of_looking_into_a_node_agree(monkeypatch, first):
         plans.append(module.transfer.__wrapped__(MIXTURE, held, wanted, fabric()))
     assert plans[0].node_bytes == pytest.approx(plans[1].node_bytes)
     assert plans[0].fabric_bytes == pytest.approx(plans[1].fabric_bytes)
+
+
+def test_overlapping_never_hurts_and_tensors_one_by_one_cost_the_engine():
+    plan = transfer(DENSE, Held(Parallelism(dp=8, zero=3)), Held(Parallelism(tp=8), 8), fabric())
+    tensors = named_tensors(DENSE)
+    plain = sync(plan, machine(), "broadcast", tensors=tensors)
+    beside = sync(plan, machine(), "broadcast", tensors=tensors, overlapped=True)
+    each = sync(plan, machine(), "broadcast", tensors=tensors, one_by_one=True)
+    assert beside.seconds <= plain.seconds
+    load = each.find("load")
+    assert load is not None
+    assert load.seconds > plain.find("load").seconds  # type: ignore[union-attr]

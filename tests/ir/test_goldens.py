@@ -18,9 +18,9 @@ from rpeg.transforms import parse as transform
 GOLDENS = Path(__file__).parent / "goldens"
 
 
-def _graph(algorithm: str, *applied: str) -> Graph:
+def _graph(algorithm: str, *applied: str, **hyper: object) -> Graph:
     module = algorithms.load(algorithm)
-    graph: Graph = module.graph(module.Hyper())
+    graph: Graph = module.graph(module.Hyper(**hyper))
     for source in applied:
         graph = transform(source).apply(graph)
     return graph
@@ -31,6 +31,10 @@ CASES = {
     "grpo": _graph("grpo"),
     "ppo_async": _graph("ppo", "async{stage=generate,staleness=1}"),
     "ppo_streamed": _graph("ppo", "stream{chunk=8}"),
+    "ppo_corrected": _graph("ppo", importance="token", truncated="mask", kl_target=0.1),
+    "rloo": _graph("rloo"),
+    "reinforce": _graph("reinforce"),
+    "remax": _graph("remax"),
     "grpo_streamed": _graph("grpo", "stream{chunk=2,unit=group}"),
 }
 

@@ -40,6 +40,13 @@ def _swapped() -> Plan:
     return reordered(GOOD, "device0", (trainer, *(t for t in turns if t != trainer)))
 
 
+def _offloaded(**offload: str) -> Plan:
+    assignments = assign(ppo(), (0,))
+    return plan_of(
+        ppo(), tuple(replace(a, offload=offload.get(a.stage, "none")) for a in assignments), devices=2
+    )
+
+
 ONE = Parallelism()
 BROKEN: tuple[tuple[str, Plan, str], ...] = (
     (
@@ -141,6 +148,17 @@ BROKEN: tuple[tuple[str, Plan, str], ...] = (
     ("shifts_are_one_a_slot", _shifted("values", -1), "has shift -1; at least 0"),
     ("shifts_respect_arcs", _shifted("values", 1), "raise its shift to 1 or lower the other"),
     ("order_cannot_deadlock", _swapped(), "these wait for each other in one period: "),
+    ("offload_is_of_own_memory", _offloaded(reward="all"), "reward has offload all and no model; use none"),
+    (
+        "offload_is_of_own_memory",
+        _offloaded(reference="optimizer"),
+        "reference has offload optimizer and trains nothing; use none or all",
+    ),
+    (
+        "offload_is_of_own_memory",
+        _offloaded(values="all", train_critic="optimizer"),
+        "values has offload all and uses the memory of train_critic, whose offload is optimizer; set it there",
+    ),
 )
 
 

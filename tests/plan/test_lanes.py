@@ -79,7 +79,7 @@ def test_ranks_of_a_replica_that_tell_different_samples_are_no_proof() -> None:
     trace = simulate(plan, StageCosts(plan, Facts({m.name: TINY for m in graph.models})), 3)
     spans = list(trace.spans)
     at = next(i for i, s in enumerate(spans) if s.item.name.startswith("train") and s.lane == "device1")
-    spans[at] = replace(spans[at], ids=spans[at].ids[:-1] + (spans[at].ids[0],))
+    spans[at] = replace(spans[at], ids=(*spans[at].ids[:-1], spans[at].ids[0]))
     assert not prove(replace(trace, spans=tuple(spans))).holds
 
 

@@ -12,11 +12,11 @@ from rich.table import Table
 from rpeg import algorithms
 from rpeg.architecture import Architecture
 from rpeg.cluster import local
-from rpeg.plan import plan_from_json
-from rpeg.report.plan import memory, misfits, ranked_json, ranking, stages, summary
+from rpeg.plan import ItemKind, Slot, plan_from_json
+from rpeg.report.plan import bounds, limits, memory, misfits, ranked_json, ranking, stages, summary
 from rpeg.report.tables import percent, table
 from rpeg.search import Misfit, Permissions, Problem, Ranked, plan_job
-from rpeg.sim import Facts
+from rpeg.sim import Bound, Bounds, CycleRatio, Facts, Link, StepTime
 from rpeg.workload import Workload, constant, lognormal
 
 
@@ -89,3 +89,37 @@ def test_misfits_give_their_reason() -> None:
 def test_cells_are_shown_as_they_are() -> None:
     assert "[red]x[/red]" in _shown(table(("name",), [("[red]x[/red]",)]))
     assert percent(0.034) == "3 %"
+
+
+def test_each_bound_is_told_with_its_gap(planned: tuple[Problem, Ranked]) -> None:
+    found = replace(
+        planned[1].best.estimate,
+        step=StepTime(12.0, 12.0, 12.0, 4),
+        bounds=Bounds(
+            Bound("lane", "device0", 10.0),
+            Bound("dependencies", "generate → train_actor", 6.0),
+            Bound("work", "local", 4.0),
+        ),
+    )
+    assert found.bound.by == "lane"
+    assert list(bounds(found)) == [
+        "at least 10 s: device0 is busy so long (gap 20 %)",
+        "at least 6 s: on any number of devices, for generate → train_actor wait for each other (gap 100 %)",
+        "at least 4 s: all devices of local need so long for the work at its best, whatever the plan (gap 200 %)",
+    ]
+
+
+def test_what_limits_a_step_is_told_by_shares_of_its_critical_cycle(planned: tuple[Problem, Ranked]) -> None:
+    generate, train = Slot(ItemKind.RUN, "generate"), Slot(ItemKind.RUN, "train_actor")
+    away = Slot(ItemKind.OFFLOAD, "train_actor:model")
+    links = (
+        Link(generate, train, 6.0, 0, "rollouts"),
+        Link(train, away, 3.0, 0, "order"),
+        Link(away, generate, 1.0, 1, "device0"),
+        Link(generate, generate, 0.0, 0, "device0"),
+    )
+    found = replace(planned[1].best.estimate, critical=CycleRatio(10.0, links))
+    assert list(limits(found)) == [
+        "what limits the step: generate 60 %, train_actor 30 %, offload train_actor:model 10 %"
+    ]
+    assert list(limits(replace(found, critical=CycleRatio(0.0, ())))) == []

@@ -21,6 +21,7 @@ from rpeg.runtime import Options, Outcome, prepare_directory, train
 from rpeg.runtime.record import StepRecord
 from rpeg.runtime.run_directory import Checkpoint
 from rpeg.trace import Entry, Trace, read_traces
+from rpeg.transforms import parse
 from rpeg.workload import Workload, constant
 
 PROMPTS, SAMPLES, MINIBATCHES = 4, 4, 2
@@ -79,12 +80,18 @@ def tiny_model(directory: Path) -> Path:
 
 
 def make_job(
-    model: Path, output: Path, *, algorithm: str = "ppo", dtype: str = "float64", **changes: object
+    model: Path,
+    output: Path,
+    *,
+    algorithm: str = "ppo",
+    dtype: str = "float64",
+    hyper: Mapping[str, object] = MappingProxyType({}),
+    **changes: object,
 ) -> Job:
-    """A job of two steps; `changes` are sections to replace."""
+    """A job of two steps; `changes` are sections to replace, `hyper` the algorithm's hyperparameters."""
     value: dict[str, object] = {
         "name": "test",
-        "algorithm": {"name": algorithm},
+        "algorithm": {"name": algorithm, **hyper},
         "models": {"actor": {"path": str(model)}},
         "dtype": dtype,
         "data": {"train": "bundled:chain_sum/train.jsonl", "heldout": "bundled:chain_sum/heldout.jsonl"},
@@ -122,7 +129,10 @@ def plan_for(
 ) -> Plan:
     """A plan with these stages on these devices and the others on `rest`; trainers are sharded by `zero`."""
     graph = job.graph()
-    where = {s.name: blocks.get(s.name, rest) for s in graph.stages if s.kind is not Kind.HOST}
+    final = graph
+    for text in transforms:
+        final = parse(text).apply(final)
+    where = {s.name: blocks.get(s.name, rest) for s in final.stages if s.kind is not Kind.HOST}
     workload = Workload(
         job.batch.prompts,
         job.batch.samples_per_prompt,
@@ -133,11 +143,11 @@ def plan_for(
     )
     return make_plan(
         graph,
-        {**where, **blocks},
+        where,
         transforms,
         shifts,
         workload,
-        zero={s.name: zero for s in graph.stages if s.kind is Kind.TRAIN},
+        zero={s.name: zero for s in final.stages if s.kind is Kind.TRAIN},
         cluster=local(2, 2 * 2**34),
         microbatch=job.batch.microbatch,
     )

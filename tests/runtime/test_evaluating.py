@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from rpeg.backends.data import Prompt
 from rpeg.backends.samples import Samples
 from rpeg.errors import InputError
+from rpeg.ir import Op, Scope
 from rpeg.job import Job
 from rpeg.job.bundled import ASSETS
 from rpeg.runtime import training
@@ -193,12 +194,10 @@ def test_masked_samples_weigh_nothing_and_are_not_counted(
     found, _ = training.train(
         trainer,  # type: ignore[arg-type]
         samples,
-        "grpo_policy_loss",
+        [Op("grpo_policy_loss", Scope.MINIBATCH)],
         job=job,
         workload=workload,
-        step=0,
-        rank=0,
-        ranks=1,
+        updates=training.Updates(0, 0, 1),
         microbatch=4,
     )
     lengths = {0: 2, 1: 4, 2: 3} if policy == "mask" else {0: 2, 1: 4, 2: 3, 3: 6}

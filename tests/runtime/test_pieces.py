@@ -16,10 +16,11 @@ from rpeg.job import dump_job
 from rpeg.job.bundled import ASSETS
 from rpeg.runtime.generating import in_parts
 from rpeg.runtime.lock import locked
+from rpeg.runtime.mismatch import batch_metrics
 from rpeg.runtime.record import Tally
 from rpeg.runtime.resuming import check_same_job
 from rpeg.runtime.run_directory import RunDirectory
-from rpeg.runtime.training import check_staleness, membership
+from rpeg.runtime.training import check_staleness, combine, membership
 from rpeg.runtime.work import Done, Part, pack, unpack
 from rpeg.workload import Workload, constant
 from runtime.runs import make_job
@@ -74,8 +75,39 @@ def batch(versions: list[int]) -> Samples:
     return Samples(np.arange(1), np.array([len(versions)]), {"versions": np.array(versions)})
 
 
+def test_staleness_is_told_by_age() -> None:
+    found = batch_metrics(batch([4, 5, 5, 2]), 5)
+    assert found == {
+        "tokens": 4,
+        "staleness": 1.0,
+        "staleness_max": 3,
+        "staleness_0": 0.5,
+        "staleness_1": 0.25,
+        "staleness_2": 0.0,
+        "staleness_3": 0.25,
+    }
+    nothing = Samples(np.arange(0), np.zeros(0, np.int64), {"versions": np.zeros(0, np.int64)})
+    assert batch_metrics(nothing, 5) == {"tokens": 0, "staleness": 0, "staleness_max": 0}
+
+
+def test_items_of_a_step_are_reported_as_one() -> None:
+    """Losses count by update, what is of tokens by token; a number that an item lacks is zero there."""
+    one = {"loss": 1.0, "ratio": 1.0, "ratio_max": 3.0, "tokens": 10, "applied": 2, "skipped": 0}
+    two = {"loss": 4.0, "ratio": 2.0, "ratio_max": 2.0, "tokens": 30, "applied": 0, "skipped": 1, "late": 0.4}
+    assert combine([one]) == one
+    assert combine([one, two]) == {
+        "loss": 2.0,
+        "ratio": 1.75,
+        "ratio_max": 3.0,
+        "tokens": 40,
+        "applied": 2,
+        "skipped": 1,
+        "late": pytest.approx(0.3),
+    }
+
+
 def test_tokens_outside_the_bound_are_refused() -> None:
-    assert check_staleness(batch([4, 5]), 4, 5, 5) == {"staleness": 0.5, "staleness_max": 1.0}
+    check_staleness(batch([4, 5]), 4, 5, 5)
     with pytest.raises(RunError, match="versions 3 to 5; the plan allows 4 to 5"):
         check_staleness(batch([3, 5]), 4, 5, 5)
     with pytest.raises(RunError, match="versions 5 to 6"):

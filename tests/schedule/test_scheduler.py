@@ -58,7 +58,7 @@ def _runs_everything_once(trace: Trace) -> None:
         for step in range(trace.first_step, trace.steps + 1)
         if task.fires(step, trace.steps)
     }
-    launched = Counter(e.item for e in trace.entries if e.what in (What.LAUNCH, What.SYNC))
+    launched = Counter(e.item for e in trace.entries if e.what.begins)
     finished = Counter(e.item for e in trace.entries if e.what is What.FINISHED)
     assert launched == finished == Counter(due)
 
@@ -79,7 +79,7 @@ def _waits_for_its_sources(trace: Trace) -> None:
         if entry.what in (What.PRODUCED, What.FINISHED):
             happened[entry.item, entry.part] = entry.seq
     for entry in trace.entries:
-        if entry.what not in (What.LAUNCH, What.SYNC):
+        if not entry.what.begins:
             continue
         for arc in scheduler.lowered.arcs_into[entry.item.slot]:
             step = source_step(tasks[arc.src], entry.item.step - arc.delay, trace.steps)

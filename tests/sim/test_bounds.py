@@ -50,13 +50,15 @@ def test_where_steps_do_not_overlap_each_draw_gives_the_step_that_has_its_length
     found = steady_steps_of(plan, COSTS, draws, steady_steps(trace))
     assert found.step_seconds == pytest.approx(step_seconds(trace))
     assert len(set(found.step_seconds)) > 1
+    told, seen = found.time, step_time(trace)
+    assert (told.p50_seconds, told.p95_seconds) == pytest.approx((seen.p50_seconds, seen.p95_seconds))
 
 
 @settings(max_examples=25, deadline=None)
 @given(plans(), st.integers(0, 99))
 def test_the_ratio_of_the_mean_times_bounds_the_mean_of_the_ratios(plan: Plan, seed: int) -> None:
     found = steady_steps_of(plan, COSTS, Draws(plan.workload, seed), range(6))
-    assert found.critical.step_seconds <= found.mean_seconds * (1 + 1e-9)
+    assert found.critical.step_seconds <= found.time.mean_seconds * (1 + 1e-9)
     lowered = lower(plan.graph, plan.assignments, plan.workload)
     assert dependencies(lowered, found.mean).seconds <= found.critical.step_seconds * (1 + 1e-9)
     busy = lane_seconds(lowered, plan.order, found.mean)
@@ -92,7 +94,7 @@ def test_without_lanes_only_what_waits_for_each_other_counts() -> None:
     plan = plan_of(ppo(), assign(ppo(), (0,)), replace(workload(), response_lengths=constant(10)), devices=1)
     steady = steady_steps_of(plan, costs, Draws(plan.workload, 0), range(2))
     bound = dependencies(lower(plan.graph, plan.assignments, plan.workload), steady.mean)
-    assert (steady.mean_seconds, bound.seconds) == (49.0, 10 + 4 + 20)
+    assert (steady.time.mean_seconds, bound.seconds) == (49.0, 10 + 4 + 20)
     assert set(bound.what.split(" → ")) == {"generate", "values", "advantages", "train_actor"}
 
 

@@ -76,6 +76,8 @@ def test_an_unknown_number_of_a_shape_is_named() -> None:
         ("NeMo AutoModel (PyTorch FSDP2 + TE/DeepEP)", {}, "flash"),
         ("Megatron-DeepSpeed (ZeRO-1, 1F1B)", {}, "eager"),
         ("MaxText (JAX)", {}, "compiled"),
+        ("Levanter", {}, "compiled"),
+        ("DeepSpeed", {}, "flash"),
         ("torchtitan FSDP2", {"compile": True}, "compiled"),
         ("torchtitan FSDP2", {}, "flash"),
         ("Composer/PyTorch FSDP1", {}, "flash"),
@@ -98,6 +100,10 @@ def test_training_stacks(framework: str, record: dict[str, Any], name: str) -> N
         ("sglang 0.5.9", "sglang"),
         ("Deepspeed-MII", "deepspeed"),
         ("Hugging Face generate", "eager"),
+        ("HF transformers 4.40", "eager"),
+        ("FasterTransformer", "tensorrt-llm"),
+        ("lmdeploy 0.6", "vllm"),
+        ("NeMo RL (Megatron-Core + vLLM)", "vllm"),
         ("an engine of tomorrow", "vllm"),
     ],
 )
@@ -182,6 +188,16 @@ def test_an_nvlink_domain_joins_its_nodes() -> None:
         ("fp16", "Megatron-LM", FP16),
         ("fp16", "Megatron-DeepSpeed", FP16),
         ("fp32", "", replace(FLOAT32, cache="bfloat16")),
+        ("32-true", "LitGPT", replace(FLOAT32, cache="bfloat16")),
+        ("tf32", "", replace(FLOAT32, compute="tfloat32", cache="bfloat16")),
+        ("bf16-mixed", "Lightning", SHARDED),
+        (
+            "16-true",
+            "LitGPT",
+            Precision("float16", "float16", "float16", False, "float16", activations="float16"),
+        ),
+        ("bf16-true, nf4", "LitGPT", replace(MIXED, weights="int4")),
+        ("int8", "", replace(MIXED, weights="float8")),
     ],
 )
 def test_dtypes(text: str | None, framework: str, precision: Precision) -> None:

@@ -104,3 +104,9 @@ def test_every_published_record_has_a_kind_or_a_description() -> None:
     core = [row.record for row in reading.records if row.record.get("core") is True]
     unknown = [json.dumps(row)[:80] for row in core if kind_of_record(row) is None]
     assert len(unknown) <= len(core) // 100, unknown
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path) -> None:
+    (tmp_path / "bom.jsonl").write_bytes(b'\xef\xbb\xbf{"id": 1}\r\n{"id": 2}\r\n')
+    reading = read_records([tmp_path])
+    assert (len(reading.records), reading.broken) == (2, ())

@@ -57,6 +57,7 @@ def test_an_iteration_is_its_calls_in_turn():
         "inference (critic)",
         "train (actor)",
         "train (critic)",
+        "cleared cache",
     ]
     assert outcome.predicted == pytest.approx(sum(part.seconds for part in outcome.cost.children))
     assert 0.2 < outcome.predicted / 58.198 < 2.0
@@ -101,3 +102,17 @@ def test_what_cannot_be_expressed_is_named(row, reason):
     outcome = real.predict(row)
     assert outcome.predicted is None
     assert reason in outcome.reason
+
+
+def test_pipelines_generate_a_token_more_for_each_further_stage():
+    one = deepcopy(ROW)
+    for call in one["plan"]["calls"].values():
+        call["pp"] = 1
+    assert real.described(ROW).response == 897
+    assert real.described(one).response == 896
+
+
+def test_an_iteration_ends_with_cleared_caches():
+    cost = real.iteration(real.described(ROW))
+    assert cost.children[-1].name == "cleared cache"
+    assert cost.children[-1].seconds > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from rpeg.validation import rl
 from rpeg.validation.rl_rows import table_row
-from rpeg.validation.rl_step import bins, drawn, step_cost
+from rpeg.validation.rl_step import drawn, filled, step_cost
 
 # NVIDIA-NeMo/RL docs/about/performance-summary.md, v0.6; its recipe grpo-qwen3-32b-4n8g.yaml. Shape: the model's
 # config.json.
@@ -106,7 +107,7 @@ def test_dapo_generates_more_than_it_trains():
     row = changed(algorithm="DAPO", samples_per_step=512)
     row["setting"]["recipe_resolved"] |= {"num_prompts_per_step": 256, "num_generations_per_prompt": 16}
     step = table_row(row)
-    assert (step.generated, step.trained) == (4096, 512)
+    assert (step.generated, step.trained, step.updates) == (12288, 4096, 8)
 
 
 def test_no_reference_without_a_penalty():
@@ -125,9 +126,9 @@ def test_drawn_lengths_keep_the_mean_and_never_pass_the_longest():
 
 
 def test_bins_hold_whole_sequences():
-    assert bins(np.array([3000, 3000, 3000]), 4096) == 3
-    assert bins(np.array([2000, 1000, 1000, 96]), 4096) == 1
-    assert bins(np.array([5000]), 4096) == 1
+    assert filled(np.array([3000, 3000, 3000]), 4096) == [3000, 3000, 3000]
+    assert filled(np.array([2000, 1000, 1000, 96]), 4096) == [4096]
+    assert filled(np.array([5000]), 4096) == [5000]
 
 
 def test_more_devices_take_less_time():
@@ -179,3 +180,24 @@ def test_logs_of_verl_are_read():
     }
     assert rl.measured(log) == 301.205
     assert "mean length of responses" in rl.predict(log).reason
+
+
+def test_trainers_launch_layers_one_by_one_whatever_recipes_for_the_device_capture():
+    row = changed(gpu="GB200 (NVL72)")
+    traits = table_row(row).trainer(0.25).stack.training
+    assert (
+        traits.host_seconds_per_expert_layer
+        == table_row(SYNC).trainer(0.25).stack.training.host_seconds_per_expert_layer
+    )
+    assert traits.tensor_overlap == 0.25
+
+
+def test_log_probabilities_cost_the_engine_time_for_each_row():
+    step = table_row(SYNC)
+    assert step.engine.stack.serving.row_seconds > step.machine("vllm").stack.serving.row_seconds
+
+
+def test_pipelines_pad_packed_sequences():
+    step = table_row(SYNC)
+    assert step.train.parallelism.pp > 1
+    assert step_cost(step).seconds > step_cost(replace(step, padded=False)).seconds

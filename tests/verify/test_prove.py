@@ -16,6 +16,7 @@ from plans import (
     asynchronous,
     colocated,
     in_parts,
+    resting,
     run,
     split,
     streamed,
@@ -481,6 +482,21 @@ def test_a_failed_proof_names_its_counterexample() -> None:
         demand(proof)
     assert "memory is within the device:" in str(raised.value)
     assert "span of old_logprob[step 1" in str(raised.value)
+
+
+def test_what_is_used_while_it_rests_in_host_memory() -> None:
+    trace = run(resting(), 3)
+    assert prove(trace).holds
+    reload = span_of(trace, "reference:model", 1, "device0")
+    used = span_of(trace, "reference", 1, "device0")
+    late = with_span(trace, reload, start_seconds=used.end_seconds + 1, end_seconds=used.end_seconds + 1.1)
+    finding = next(f for f in prove(late).findings if f.property == "what_rests_is_there_when_used")
+    assert (
+        "reference[step 1, part 0, replica 0] ran on device0 while reference:model was in host memory"
+        in finding.sentence
+    )
+    twice = replace(trace, spans=(*trace.spans, replace(reload, end_seconds=reload.start_seconds + 0.01)))
+    assert "what_rests_is_there_when_used" in broken(twice)
 
 
 def test_every_property_can_fail() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rpeg.algorithms.hyper import PolicyHyper, RewardKlHyper
 from rpeg.ir import WEIGHTS, Call, Edge, Graph, Kind, Model, Op, Scope, Stage, verify
 
 INITIAL = "checkpoint"
@@ -35,6 +36,71 @@ def trainer(name: str, model: str, loss_op: str, needs: Sequence[str]) -> Stage:
     """Updates `model` by a loss of the responses and of `needs`."""
     op = Op(loss_op, Scope.MINIBATCH, ("rollouts", *needs))
     return Stage(name, Kind.TRAIN, (Call(model, (op,)),))
+
+
+def correction_ops(hyper: PolicyHyper) -> list[Op]:
+    """What is done first about responses of another policy, and about cut ones: nothing by default."""
+    ops = []
+    both = ("old_logprobs", "behaviour_logprobs")
+    if hyper.uses_loss_mask:
+        needs = ("rollouts", *(both if hyper.reject != "none" else ()))
+        ops.append(Op("loss_mask", Scope.SAMPLE, needs, ("loss_mask",)))
+    if hyper.importance != "none":
+        scope = Scope.BATCH if hyper.importance_normalize else Scope.SAMPLE
+        ops.append(Op("importance", scope, (*both, *_mask(hyper)), ("importance_weights",)))
+    return ops
+
+
+def kl_penalty_op(hyper: RewardKlHyper, rewards: str = "rewards") -> Op:
+    """Rewards at tokens; an adaptive coefficient looks at the whole batch."""
+    needs = ("old_logprobs", "ref_logprobs") if hyper.kl_in == "reward" else ()
+    scope = Scope.BATCH if hyper.kl_target is not None else Scope.SAMPLE
+    return Op("kl_penalty", scope, (rewards, *needs), ("token_rewards",))
+
+
+def whiten_op(hyper: PolicyHyper) -> Op:
+    return Op("whiten", Scope.BATCH, ("advantages", *_mask(hyper)), ("advantages",))
+
+
+def policy_step(
+    name: str,
+    hyper: PolicyHyper,
+    ops: Sequence[Op],
+    loss_op: str,
+    *,
+    value_loss_op: str = "",
+    sources: Sequence[Stage] = (),
+    needs_old: bool = True,
+) -> Graph:
+    """One step: responses, their assessment by verifier, reference, actor and critic, advantages, updates.
+
+    ops: the column operations after those of `correction_ops`. value_loss_op: with it, a critic. sources: further
+    stages that feed the ops. needs_old: whether the loss compares with the policy that the step began with.
+    """
+    ops = [*correction_ops(hyper), *ops]
+    old = needs_old or any("old_logprobs" in op.needs for op in ops)
+    weights = ("importance_weights",) if hyper.importance != "none" else ()
+    reference = ("ref_logprobs",) if hyper.kl_in == "loss" else ()
+    ratio = ("old_logprobs",) if needs_old else ()
+    stages = [PROMPTS, GENERATE, REWARD, *sources]
+    if hyper.uses_reference:
+        stages.append(assessment("reference", "reference", "logprob", "ref_logprobs"))
+    if old:
+        stages.append(assessment("old_logprob", "actor", "logprob", "old_logprobs"))
+    if value_loss_op:
+        stages.append(assessment("value", "critic", "value", "values"))
+    stages.append(host("advantage", ops))
+    needs = (*ratio, "advantages", *reference, *weights, *_mask(hyper))
+    stages.append(trainer("train_actor", "actor", loss_op, needs))
+    if value_loss_op:
+        needs = ("values", "returns", *_mask(hyper))
+        stages.append(trainer("train_critic", "critic", value_loss_op, needs))
+    used = {model for stage in stages for model in stage.models}
+    return connect(name, [model for model in (ACTOR, CRITIC, REFERENCE) if model.name in used], stages)
+
+
+def _mask(hyper: PolicyHyper) -> tuple[str, ...]:
+    return ("loss_mask",) if hyper.uses_loss_mask else ()
 
 
 def connect(name: str, models: Sequence[Model], stages: Sequence[Stage]) -> Graph:

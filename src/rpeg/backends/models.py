@@ -25,6 +25,7 @@ class Wanted:
     """What a forward pass is to compute at the response positions.
 
     logit_chunk: rows of logits that exist at a time; None is all of them.
+    value_gradient_scale: what the gradient of the values is multiplied by where it enters the backbone.
     """
 
     logprobs: bool = False
@@ -32,6 +33,7 @@ class Wanted:
     values: bool = False
     temperature: float = 1.0
     logit_chunk: int | None = None
+    value_gradient_scale: float = 1.0
 
 
 class Headed(nn.Module):
@@ -139,7 +141,7 @@ class PolicyModel(Headed):
             if entropy is not None:
                 out["entropy"] = entropy
         if wanted.values:
-            values = self.value_head(hidden)[:, 0]
+            values = self.value_head(scaled_gradient(hidden, wanted.value_gradient_scale))[:, 0]
             out["new_values"] = values if values.dtype is torch.float64 else values.float()
         return out
 
@@ -209,6 +211,14 @@ def named_parameters(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
     A PolicyModel and the Hugging Face module in it give the same names; a value head's begin `value_head.`.
     """
     return [(name.removeprefix("hf."), parameter) for name, parameter in module.named_parameters()]
+
+
+def scaled_gradient(tensor: Tensor, scale: float) -> Tensor:
+    """The same values; on the way back the gradient is multiplied by `scale`."""
+    if scale == 1.0:
+        return tensor
+    fixed = tensor.detach()
+    return fixed + scale * (tensor - fixed)
 
 
 def _checked_heads(heads: tuple[str, ...]) -> tuple[str, ...]:

@@ -140,13 +140,15 @@ def concatenate(batches: Sequence[Samples]) -> Samples:
 def join(batches: Sequence[Samples], ids: Sequence[int] | Ints | None = None) -> Samples:
     """One batch with the columns of all: joined by id, in the order of `ids` (default: the first batch's).
 
-    Batches that hold the same columns for different samples are to be concatenated first.
+    Batches that hold the same columns for different samples are to be concatenated first. One that has columns of
+    samples alone may be of other responses to the same prompts.
     """
     order = batches[0].ids if ids is None else np.asarray(ids, dtype=np.int64)
     aligned = [batch.take(order) for batch in batches]
+    aligned.sort(key=lambda batch: not _has_tokens(batch))
     out = aligned[0]
     for batch in aligned[1:]:
-        if not np.array_equal(batch.lengths, out.lengths):
+        if _has_tokens(batch) and not np.array_equal(batch.lengths, out.lengths):
             raise ValueError("two batches give different lengths for the same samples")
         out = Samples(
             out.ids,
@@ -158,6 +160,10 @@ def join(batches: Sequence[Samples], ids: Sequence[int] | Ints | None = None) ->
             out.responses if out.responses is not None else batch.responses,
         )
     return out
+
+
+def _has_tokens(batch: Samples) -> bool:
+    return bool(batch.token) or batch.responses is not None
 
 
 def _offsets(lengths: Ints) -> Ints:

@@ -152,17 +152,18 @@ def canary_tokens(vocab_size: int, length: int = 16) -> Ints:
 
 @torch.no_grad()
 def canary_logprobs(module: nn.Module, tokens: Ints) -> npt.NDArray[np.float64]:
-    """(len(tokens) - 1,) log-probability of each token after the first, at temperature 1.
+    """(n,) log-probability of each of the n tokens after the first, at temperature 1.
 
-    module: a Hugging Face causal language model, or a PolicyModel; without an `lm` head it gives values.
+    module: a Hugging Face causal language model, or a PolicyModel: without an `lm` head it gives (n,) values, with
+    both (2n,), the values after the log-probabilities.
     """
     device = next(module.parameters()).device
     row = torch.from_numpy(np.asarray(tokens, dtype=np.int64)).to(device)
     if isinstance(module, PolicyModel):
-        has_lm = "lm" in module.heads
         index = torch.arange(len(row) - 1, device=device)
-        out = module(row[None], index, row[1:], Wanted(logprobs=has_lm, values=not has_lm))
-        result: Any = out["logprobs" if has_lm else "new_values"]
+        wanted = Wanted(logprobs="lm" in module.heads, values="value" in module.heads)
+        out = module(row[None], index, row[1:], wanted)
+        result: Any = torch.cat([out[name] for name in ("logprobs", "new_values") if name in out])
     else:
         logits = module(input_ids=row[None], use_cache=False).logits[0, :-1]
         logits = logits if logits.dtype is torch.float64 else logits.float()
@@ -182,7 +183,7 @@ def check_canary(a: npt.NDArray[Any], b: npt.NDArray[Any], dtype: torch.dtype) -
     worst = int(np.argmax(np.where(np.isfinite(difference), difference, np.inf)))
     if not difference[worst] <= tolerance:
         raise RunError(
-            f"canary: at token {worst + 1} trainer and engine give {a[worst]:.6g} and {b[worst]:.6g}, "
+            f"canary: at number {worst + 1} trainer and engine give {a[worst]:.6g} and {b[worst]:.6g}, "
             f"apart by more than {tolerance:g} for {dtype}: the engine does not use what it received. "
             "Check tied or quantised parameters, and that both load the same architecture and configuration"
         )

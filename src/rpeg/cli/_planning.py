@@ -80,6 +80,11 @@ def check_is_for(plan: Plan, job: Job) -> None:
             f"the plan is for {planned[0]} × {planned[1]} samples in {planned[2]} minibatches and {planned[3]} epochs, "
             f"the job has {asked[0]} × {asked[1]} in {asked[2]} and {asked[3]}; make a plan for this job: rpeg plan"
         )
+    if not job.is_local and plan.cluster != job.hardware:
+        raise InputError(
+            f"the plan is for {plan.cluster.name} and the job for {job.hardware.name} (or the two differ in links or "
+            "prices); make a plan for this job: rpeg plan"
+        )
     if len(plan.cluster) != job.devices:
         raise InputError(
             f"the plan is for {len(plan.cluster)} devices and the job has {job.devices}; "

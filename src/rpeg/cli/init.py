@@ -15,17 +15,27 @@ ORDER = 10
 
 def command(
     file: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("job.yaml"),
-    algorithm: Annotated[str, typer.Option("--algorithm", "-a", help="ppo or grpo.")] = "ppo",
+    algorithm: Annotated[
+        str,
+        typer.Option(
+            "--algorithm",
+            "-a",
+            "--template",
+            help="ppo or grpo; plan-h100 or plan-gh200 to plan for hardware.",
+        ),
+    ] = "ppo",
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")] = False,
 ) -> None:
     """Write a commented job file to start from.
 
-    It runs as it is: a tiny bundled model learns to add two-digit numbers.
+    It runs as it is: a tiny bundled model learns to add two-digit numbers. Templates plan-… are for asking what a job
+    on other hardware takes; change them to yours.
 
     \b
     Examples:
       rpeg init                              job.yaml, with PPO
       rpeg init --algorithm grpo grpo.yaml
+      rpeg init --template plan-h100 job.yaml     PPO of 70B and 8B on nodes of H100, to be planned
     """
     text = template(algorithm)
     if file.is_dir():
@@ -37,7 +47,8 @@ def command(
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"{file} cannot be written: {error.strerror}") from None
-    typer.echo(f"Wrote {file}. Next: rpeg check {file}")
+    next_step = "plan" if algorithm.startswith("plan-") else "check"
+    typer.echo(f"Wrote {file}. Next: rpeg {next_step} {file}")
 
 
 def template(algorithm: str) -> str:

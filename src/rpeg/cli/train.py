@@ -65,7 +65,9 @@ def command(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if resume and overwrite:
         raise InputError("--resume goes on with a run and --overwrite removes it; choose one")
-    job = _job_with(load_job(job_file), output, steps, str(job_file))
+    job = load_job(job_file)
+    _check_runs_here(job)
+    job = _job_with(job, output, steps, str(job_file))
     console = Console(highlight=False)
     options = Options(address=address, resume=resume, overwrite=overwrite, stall_seconds=stall_seconds)
     given = None
@@ -85,6 +87,24 @@ def command(
         raise typer.Exit(1)
     if not outcome.finished:
         raise typer.Exit(INTERRUPTED)
+
+
+def _check_runs_here(job: Job) -> None:
+    """InputError for a job that is for described hardware: there is nothing here to run it on."""
+    from rpeg.errors import InputError
+
+    if not job.is_local:
+        missing = [
+            m.name
+            for m in job.algorithm.graph().models
+            if job.models.source(m.name, planned=True).directory is None
+        ]
+        weights = f" The weights of {', '.join(missing)} are not on this machine either." if missing else ""
+        raise InputError(
+            f"job {job.name} is for {job.hardware.name}, which is planned for and not run here.{weights} "
+            "`rpeg plan` and `rpeg simulate` take it; to train on this machine, set cluster: {cpu: N} and a model that "
+            "is here."
+        )
 
 
 def _job_with(job: Job, output: Path | None, steps: int | None, file: str) -> Job:

@@ -92,6 +92,18 @@ class Cluster:
                     f"cluster {self.name}: two different device kinds are both named '{kind.name}'"
                 )
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Kept: a cluster of thousands of devices is a key of caches that are asked often."""
+        return hash((self.name, self.racks, self.link))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the kept hash: another process salts text otherwise."""
+        return {key: value for key, value in self.__dict__.items() if key != "_hash"}
+
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
         """All nodes in the order of their devices."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import fields as fields_of
+from functools import cached_property
 from typing import Any
 
 from rpeg.errors import InputError, nearest
@@ -47,10 +48,27 @@ class DeviceKind:
 
     def peak(self, dtype: str) -> float:
         """Dense FLOP/s in `dtype`. InputError when this kind cannot compute in it."""
-        peaks = dict(self.peak_flops)
-        if dtype not in peaks:
-            raise InputError(f"{self.name} has no peak for dtype '{dtype}'. {nearest(dtype, peaks)}")
-        return peaks[dtype]
+        peak = self.peaks.get(dtype)
+        if peak is None:
+            raise InputError(f"{self.name} has no peak for dtype '{dtype}'. {nearest(dtype, self.peaks)}")
+        return peak
+
+    @cached_property
+    def peaks(self) -> Mapping[str, float]:
+        """`peak_flops` by dtype."""
+        return dict(self.peak_flops)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Kept: kinds are parts of keys of caches that are asked often."""
+        return hash(tuple(getattr(self, field.name) for field in fields_of(self)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone: another process salts text otherwise."""
+        return {field.name: getattr(self, field.name) for field in fields_of(self)}
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object; `from_json` reads it back."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from importlib import resources
 from typing import Any, TypeVar
 
@@ -35,6 +35,18 @@ class Stack:
     training: TrainingTraits = field(default_factory=TrainingTraits)
     memory: MemoryTraits = field(default_factory=MemoryTraits)
     serving: ServingTraits = field(default_factory=ServingTraits)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Kept: stacks are parts of keys of caches that are asked often."""
+        return hash(tuple(getattr(self, one.name) for one in dataclasses.fields(self)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the kept hash: another process salts text otherwise."""
+        return {key: value for key, value in self.__dict__.items() if key != "_hash"}
 
 
 @dataclass(frozen=True)

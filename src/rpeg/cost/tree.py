@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -68,15 +68,17 @@ class Cost:
 def sequence(name: str, children: Iterable[Cost]) -> Cost:
     """Children one after another: everything adds up, the longest says what binds."""
     parts = tuple(children)
-    return Cost(
-        name,
-        sum(part.seconds for part in parts),
-        sum(part.flops for part in parts),
-        sum(part.bytes for part in parts),
-        _heaviest(parts),
-        sum(part.measured_seconds for part in parts),
-        children=parts,
-    )
+    seconds = flops = moved = measured = 0.0
+    by_bound: dict[Bound, float] = {}
+    for part in parts:
+        own, bound = part.seconds, part.bound
+        seconds += own
+        flops += part.flops
+        moved += part.bytes
+        measured += part.measured_seconds
+        by_bound[bound] = by_bound.get(bound, 0.0) + own
+    heaviest: Bound = max(by_bound, key=by_bound.__getitem__) if by_bound else "compute"
+    return Cost(name, seconds, flops, moved, heaviest, measured, 1, parts)
 
 
 def parallel(name: str, children: Iterable[Cost]) -> Cost:
@@ -92,13 +94,6 @@ def parallel(name: str, children: Iterable[Cost]) -> Cost:
         slowest.measured_seconds,
         children=parts,
     )
-
-
-def _heaviest(parts: Sequence[Cost]) -> Bound:
-    by_bound: dict[Bound, float] = {}
-    for part in parts:
-        by_bound[part.bound] = by_bound.get(part.bound, 0.0) + part.seconds
-    return max(by_bound, key=lambda bound: by_bound[bound], default="compute")
 
 
 def _line(depth: int, node: Cost, width: int) -> str:

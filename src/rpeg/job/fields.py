@@ -57,7 +57,15 @@ def path(value: object) -> object:
 Number = Annotated[float, BeforeValidator(number)]
 Whole = Annotated[int, BeforeValidator(whole)]
 Text = Annotated[str, BeforeValidator(text)]
+
+
+def path_or_none(value: object) -> object:
+    """Text that can name a file, or that there is none: ''."""
+    return value if value == "" else path(value)
+
+
 PathText = Annotated[str, BeforeValidator(path)]
+OptionalPathText = Annotated[str, BeforeValidator(path_or_none)]
 Flag = StrictBool
 
 Positive = Annotated[Number, Field(gt=0)]

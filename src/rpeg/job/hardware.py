@@ -60,7 +60,7 @@ ClusterChoice = Annotated[
 
 def is_local(choice: object) -> bool:
     """Whether a job's devices are processes of this machine; also where it names nothing."""
-    return isinstance(choice, Mapping) and (not choice or LOCAL in choice)
+    return isinstance(choice, Mapping) and set(choice) <= {LOCAL}
 
 
 def for_planning(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -80,7 +80,8 @@ def lengths_agree(job: Job) -> Iterator[Problem]:
     expected = job.lengths.expected_response
     prompt = job.lengths.expected_prompt
     if prompt is not None and not prompt.mean <= (prompt.p95 or prompt.mean) <= job.lengths.max_prompt:
-        text = f"mean {prompt.mean:g} ≤ p95 {prompt.p95 or prompt.mean:g} ≤ max_prompt {job.lengths.max_prompt} must hold."
+        wide = prompt.p95 or prompt.mean
+        text = f"mean {prompt.mean:g} ≤ p95 {wide:g} ≤ max_prompt {job.lengths.max_prompt} must hold."
         yield Problem(("lengths", "expected_prompt"), text)
     if expected is not None and not expected.mean <= expected.p95 <= job.lengths.max_response:
         text = (
@@ -206,6 +207,20 @@ def sharing_has_a_critic(job: Job) -> Iterator[Problem]:
         yield Problem(("allow", "actor_critic_sharing"), text)
 
 
+def sharing_is_allowed(job: Job) -> Iterator[Problem]:
+    """Sharing is asked for only where it is permitted, and then nothing is said of a critic of its own."""
+    if not job.plan.actor_critic_sharing:
+        return
+    if not job.allow.actor_critic_sharing:
+        text = "is asked, and changes what is learned. Set allow.actor_critic_sharing: true to permit it."
+        yield Problem(("plan", "actor_critic_sharing"), text)
+    for key, value in (("models", job.models.critic), ("optimizer", job.optimizer.critic_lr)):
+        if value is not None:
+            name = "critic" if key == "models" else "critic_lr"
+            text = "is given, but plan.actor_critic_sharing leaves no critic of its own. Remove one of them."
+            yield Problem((key, name), text)
+
+
 def output_is_writable(job: Job) -> Iterator[Problem]:
     """The output directory can be made, or is there for this run alone."""
     reason = why_not_output(absolute(job.output, Path()))
@@ -227,6 +242,7 @@ RULES: tuple[Rule, ...] = (
     software_exists,
     staleness_is_allowed,
     sharing_has_a_critic,
+    sharing_is_allowed,
     evaluation_has_data,
     chat_has_a_template,
     output_is_writable,

@@ -25,6 +25,7 @@ from rpeg.job.fields import (
     Flag,
     NonNegative,
     Number,
+    OptionalPathText,
     PathText,
     Positive,
     Seed,
@@ -82,7 +83,7 @@ class Models(Section):
 class Data(Section):
     """Prompts, with the answers that the reward checks against: see `records` for what can be read."""
 
-    train: PathText = Field(
+    train: OptionalPathText = Field(
         default="",
         description="prompts: a .jsonl or .parquet file or a saved dataset's directory (relative to the job file), "
         "bundled:PATH, hf:ORG/NAME#SPLIT or reasoning-gym:TASK",
@@ -225,6 +226,9 @@ class Wishes(Section):
         default=None,
         description="exact: always the same version, replayable; latest: the newest within the bound",
     )
+    actor_critic_sharing: Flag = Field(
+        default=False, description="true: actor and critic are one model with two heads, with one optimizer"
+    )
 
 
 class Evaluation(Section):
@@ -262,7 +266,7 @@ class Job(Section):
     """One training job. After `load_job` every path in it is absolute (or bundled:, package:, a Hugging Face id)."""
 
     name: Text = Field(description="a name for the run")
-    algorithm: AlgorithmSection = Field(description="name: ppo or grpo, and its hyperparameters")
+    algorithm: AlgorithmSection = Field(description="name: ppo, grpo, rloo, dapo …, and its hyperparameters")
     models: Models = Field(description="actor, and where they differ critic and reference")
     dtype: DType = Field("float32", description="number format of parameters and activations")
     data: Data = Field(description="train: a JSONL file of prompts and answers")

@@ -18,6 +18,8 @@ from rpeg.plan.members import (
 from rpeg.plan.parallelism import Parallelism
 from rpeg.plan.parts import BasePart, stream_chunks
 from rpeg.plan.plan import Lane, Plan, Turn
+from rpeg.plan.residency import awake, side_by_side, together
+from rpeg.plan.resting import Rest
 from rpeg.plan.steps import lane_items, source_step
 
 __all__ = [
@@ -38,9 +40,11 @@ __all__ = [
     "Parallelism",
     "Plan",
     "Prompts",
+    "Rest",
     "Slot",
     "Task",
     "Turn",
+    "awake",
     "check",
     "coincide",
     "device_lane",
@@ -56,8 +60,10 @@ __all__ = [
     "prompts_of_part",
     "prompts_of_replica",
     "read_plan",
+    "side_by_side",
     "source_step",
     "stream_chunks",
+    "together",
     "violations",
     "write_plan",
 ]

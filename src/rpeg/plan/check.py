@@ -15,6 +15,7 @@ from rpeg.plan.assignment import Devices, Host
 from rpeg.plan.item import Slot
 from rpeg.plan.lowering import Lowered, lower
 from rpeg.plan.plan import Plan
+from rpeg.plan.resting import owners
 
 StaticRule = Callable[[Plan], Iterator[str]]
 OrderRule = Callable[[Plan, Lowered], Iterator[str]]
@@ -187,6 +188,25 @@ def order_cannot_deadlock(plan: Plan, lowered: Lowered) -> Iterator[str]:
         )
 
 
+def offload_is_of_own_memory(plan: Plan, lowered: Lowered) -> Iterator[str]:
+    """Who uses another's memory rests with it: that one's assignment says how."""
+    for stage in plan.graph.stages:
+        offload, hosts = plan.assignment(stage.name).offload, owners(plan.graph, stage, lowered.copies)
+        if offload == "none":
+            continue
+        if offload == "optimizer" and stage.kind is not Kind.TRAIN:
+            yield f"stage {stage.name} has offload optimizer and trains nothing; use none or all"
+        elif not stage.models:
+            yield f"stage {stage.name} has offload {offload} and no model; use none"
+        elif stage.name not in {rest.stage for rest in lowered.rests}:
+            yield from (
+                f"stage {stage.name} has offload {offload} and uses the memory of {name}, whose offload is "
+                f"{plan.assignment(name).offload}; set it there"
+                for name in hosts
+                if plan.assignment(name).offload != offload
+            )
+
+
 STATIC_RULES: tuple[StaticRule, ...] = (
     blocks_exist,
     kinds_fit_blocks,
@@ -201,6 +221,7 @@ ORDER_RULES: tuple[OrderRule, ...] = (
     shifts_are_one_a_slot,
     shifts_respect_arcs,
     order_cannot_deadlock,
+    offload_is_of_own_memory,
 )
 
 

@@ -9,13 +9,14 @@ Items of a split stage and of minibatches have *members*: samples that are their
 cover all base parts, take their members from them, and wait for what holds one.
 
 Samples travel on arcs. Weights travel as transfer items, unless the consumer's layout coincides with the trainer's:
-then both use the same memory and the version is there when the update is.
+then both use the same memory and the version is there when the update is. What rests in host memory between its runs
+comes and goes by items too (`resting`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from math import gcd
@@ -26,6 +27,7 @@ from rpeg.plan.item import ItemKind, Slot
 from rpeg.plan.lanes import Lanes, lanes_of
 from rpeg.plan.members import Members, Minibatches, Prompts
 from rpeg.plan.parts import BasePart, base_parts
+from rpeg.plan.resting import Rest, rest_every, rest_slots, rests
 from rpeg.plan.shares import Shares
 from rpeg.workload import Workload
 
@@ -94,13 +96,14 @@ class Arc:
 
 @dataclass(frozen=True)
 class Lowered:
-    """The items of a step, the arcs between them, the base parts and the copies of weights."""
+    """The items of a step, the arcs between them, the base parts, the copies of weights and what rests on hosts."""
 
     tasks: Mapping[Slot, Task]
     arcs: tuple[Arc, ...]
     parts: tuple[BasePart, ...]
     copies: tuple[Copy, ...]
     held: Lanes = field(default_factory=lambda: Lanes({}))
+    rests: tuple[Rest, ...] = ()
 
     @cached_property
     def arcs_into(self) -> Mapping[Slot, tuple[Arc, ...]]:
@@ -154,8 +157,12 @@ def lower(graph: Graph, assignments: tuple[Assignment, ...], workload: Workload)
     for copy in copies:
         for task in _transfer_tasks(graph, held, copy, by_stage, observers):
             tasks[task.slot] = task
-    lowered = Lowered(tasks, (), parts, copies, held)
-    return Lowered(tasks, tuple(dict.fromkeys(_arcs(shares, lowered))), parts, copies, held)
+    resting = tuple(rests(graph, by_stage, copies))
+    for rest in resting:
+        for task in _rest_tasks(graph, held, rest, by_stage, observers):
+            tasks[task.slot] = task
+    lowered = Lowered(tasks, (), parts, copies, held, resting)
+    return replace(lowered, arcs=tuple(dict.fromkeys(_arcs(shares, lowered))))
 
 
 def coincide(edge: Edge, trainer: Assignment, consumer: Assignment) -> bool:
@@ -202,6 +209,34 @@ def _transfer_tasks(
         yield Task(slot, lanes, every, copy.first_step, observer)
 
 
+def _rest_tasks(
+    graph: Graph, held: Lanes, rest: Rest, by_stage: Mapping[str, Assignment], observers: frozenset[str]
+) -> Iterator[Task]:
+    """The reload and the offload of each replica."""
+    assignment, every = by_stage[rest.stage], rest_every(graph, rest)
+    observer = any(name in observers for name in rest.stages)
+    replicas = assignment.replicas(graph.stage(rest.stage).kind)
+    for replica in range(replicas):
+        lanes = held.of(assignment, None if replicas == 1 else replica)
+        for slot in rest_slots(rest, replica):
+            yield Task(slot, lanes, every, 0, observer)
+
+
+def _rest_arcs(lowered: Lowered, rest: Rest) -> Iterator[Arc]:
+    """Reload, then all that use it on the same lanes, then offload, then the next reload."""
+    users = [task for slot, task in lowered.tasks.items() if rest.uses(slot)]
+    for slot, task in lowered.tasks.items():
+        if slot.kind is ItemKind.RELOAD and slot.name == rest.name:
+            reload, offload = rest_slots(rest, slot.replica)
+            here = [user for user in users if set(user.lanes) & set(task.lanes)]
+            for user in here:
+                yield Arc(reload, user.slot, 0, "reload")
+                yield Arc(user.slot, offload, 0, "order")
+            if not here:  # a replica that no part of a stream falls to
+                yield Arc(reload, offload, 0, "order")
+            yield Arc(offload, reload, 1, "order")
+
+
 def _arcs(shares: Shares, lowered: Lowered) -> Iterator[Arc]:
     for edge in shares.graph.edges:
         if edge.model is None:
@@ -212,6 +247,8 @@ def _arcs(shares: Shares, lowered: Lowered) -> Iterator[Arc]:
         if stage.kind is Kind.TRAIN:  # each minibatch begins with what the one before has made
             for first, second in pairwise(lowered.tasks_of(stage.name)):
                 yield Arc(first.slot, second.slot, 0, "order")
+    for rest in lowered.rests:
+        yield from _rest_arcs(lowered, rest)
 
 
 def _data_arcs(shares: Shares, edge: Edge, lowered: Lowered) -> Iterator[Arc]:
@@ -219,7 +256,7 @@ def _data_arcs(shares: Shares, edge: Edge, lowered: Lowered) -> Iterator[Arc]:
     consumers = lowered.tasks_of(edge.dst)
     split = any(isinstance(dst.members, Prompts) for dst in consumers)
     for src in lowered.tasks_of(edge.src):
-        held = shares.held(src.covers, src.members) if split else None
+        held = shares.held(src.covers, src.members) if split and src.covers else None
         partial = _is_known_late(shares, src)
         for dst in consumers:
             shared = set(src.covers) & set(dst.covers)

@@ -29,7 +29,7 @@ class Activity:
 
     def on_entry(self, entry: Entry) -> None:
         self.now = max(self.now, entry.seconds)
-        if entry.what in (What.LAUNCH, What.SYNC):
+        if entry.what.begins:
             for lane in entry.lanes:
                 self.lanes.setdefault(lane, deque()).append(Busy(entry.item, entry.seconds))
         elif entry.what in (What.FINISHED, What.FAILED):
@@ -86,4 +86,6 @@ def short_name(item: Item) -> str:
     """``train_actor``, ``weights → generate``."""
     if item.kind is ItemKind.RUN:
         return item.name
+    if item.kind is not ItemKind.TRANSFER:
+        return f"{item.kind} {item.name}"
     return f"weights → {item.name.partition('->')[2].partition(':')[0]}"

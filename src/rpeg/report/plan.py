@@ -8,6 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from rpeg.plan import ItemKind, plan_to_json
+from rpeg.report import hardware
 from rpeg.report.tables import percent, table
 from rpeg.search import Candidate, Misfit, Problem, Ranked, devices_in_short
 from rpeg.sim import DeviceMemory, Estimate
@@ -52,8 +53,13 @@ def _row(index: int, candidate: Candidate, chosen: bool) -> tuple[str, ...]:
 
 
 def misfits(found: tuple[Misfit, ...]) -> Iterator[str]:
-    """A line for each construction that cannot be had."""
-    yield from (f"left out: {m.name}: {m.reason}" for m in found)
+    """A line for the constructions that cannot be had for one reason."""
+    by_reason: dict[str, list[str]] = {}
+    for misfit in found:
+        by_reason.setdefault(misfit.reason, []).append(misfit.name)
+    for reason, names in by_reason.items():
+        more = f" (and {len(names) - 1} others like it)" if len(names) > 1 else ""
+        yield f"left out: {names[0]}{more}: {reason}"
 
 
 def summary(candidate: Candidate, problem: Problem) -> Iterator[str]:
@@ -61,6 +67,8 @@ def summary(candidate: Candidate, problem: Problem) -> Iterator[str]:
     e = candidate.estimate
     for devices, stages in devices_in_short(candidate.plan):
         yield f"devices {devices}: {stages}"
+    if not problem.is_local:
+        yield from hardware.layouts(candidate)
     yield f"transforms: {', '.join(candidate.plan.applied) or 'none'}"
     yield f"changes what is learned: {', '.join(candidate.changes) or 'no'}"
     yield (
@@ -69,8 +77,12 @@ def summary(candidate: Candidate, problem: Problem) -> Iterator[str]:
     )
     yield from limits(e)
     yield from bounds(e)
-    busy = sum(e.occupancy.values()) / max(1, len(e.occupancy))
-    yield f"lanes are busy {percent(busy)} of the step; devices do {percent(e.mfu)} of the FLOP that they could (MFU)"
+    own = [share for lane, share in e.occupancy.items() if lane.startswith("device")]
+    busy = percent(sum(own) / max(1, len(own)))
+    yield f"devices are busy {busy} of the step and do {percent(e.mfu)} of the FLOP that they could in it (MFU)"
+    if not problem.is_local:
+        yield hardware.price(candidate)
+        yield hardware.headroom(e)
     yield f"{percent(e.measured_share)} of the seconds rest on measurement"
     yield from (f"assumed: {sentence}" for sentence in problem.assumptions)
 

@@ -30,7 +30,7 @@ class Batches:
         for arc in self._lowered.arcs_into[item.slot]:
             if arc.src.kind is not ItemKind.RUN or arc.delay or arc.why == "order":
                 continue
-            found = self._made_by(arc.src.at(item.step), arc.part)
+            found = self._made_by(arc.src.at(item.step), arc.part, arc.if_members)
             names += [arc.why] * len(found)
             references += found
         return names, references
@@ -40,8 +40,10 @@ class Batches:
         self._parts = {key: value for key, value in self._parts.items() if key[0].step != step}
         self._items = {key: value for key, value in self._items.items() if key.step != step}
 
-    def _made_by(self, source: Item, part: int | None) -> list[Any]:
+    def _made_by(self, source: Item, part: int | None, perhaps: bool) -> list[Any]:
+        """perhaps: what is not there yet holds no member of the item, or it would not run."""
         if source.name not in self._generators:
             return self._items.get(source, [])
         parts = self._lowered.tasks[source.slot].covers if part is None else (part,)
-        return [self._parts[source, number] for number in parts]
+        keys = [(source, number) for number in parts]
+        return [self._parts[key] for key in keys if not perhaps or key in self._parts]

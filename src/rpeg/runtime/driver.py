@@ -179,8 +179,10 @@ class Driver:
             self._open[command.item.step] = self._open.get(command.item.step, 0) + 1
             if isinstance(command, SyncWeights):
                 calls = self._transfer_calls(command, entry.seq)
-            else:
+            elif isinstance(command, Launch):
                 calls = self._run_calls(command, entry.seq)
+            else:  # `limits` has refused such a plan
+                raise RunError(f"no worker here can carry out {command.item}")
             self._spawn(self._item(command.item, command.lanes, calls))
 
     def _run_calls(self, command: Launch, seq: int) -> list[AsyncIterator[Answer]]:
@@ -261,7 +263,7 @@ class Driver:
 
     def _on_finished(self, item: Item) -> None:
         step = item.step
-        if item.kind is ItemKind.RUN and item.name in self._trainers:
+        if item.name in self._trainers and self.scheduler.lowered.ends(item.slot):
             self._training[step] += 1
             if self._training[step] == len(self._trainers):
                 self._on_step(step)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rpeg.backends.generation.protocol import Request, Response, Sampling
 from rpeg.backends.samples import Samples
-from rpeg.ir import Graph, Unit
+from rpeg.ir import Graph, Op, Unit
 from rpeg.job import Job
 from rpeg.workload import Workload
 
@@ -71,6 +71,12 @@ def in_parts(
             f"a generator owes parts {[p for p in (current, *waiting) if p]} and is left with {len(complete)} responses "
             f"and {len(pending)} open groups"
         )
+
+
+def with_stand_ins(batch: Samples, ops: Sequence[Op]) -> Samples:
+    """With the generator's own log-probabilities under every name that they stand in for (`bypass`)."""
+    names = [datum for op in ops if op.name == "behaviour" for datum in op.gives]
+    return batch.with_columns(dict.fromkeys(names, batch.token["behaviour_logprobs"])) if names else batch
 
 
 def rollout_metrics(batches: Sequence[Samples]) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -20,7 +20,8 @@ from rpeg.runtime.inputs import padded_columns
 from rpeg.runtime.work import Done
 from rpeg.workload import Workload
 
-METRIC_COLUMNS = ("advantages", "returns")
+REWARDS = "rewards"
+METRIC_COLUMNS = ("advantages", "returns", "reward_kl", "importance_weights", "loss_mask")
 
 
 def prompt_batch(prompts: Prompts, workload: Workload, step: int) -> Samples:
@@ -53,18 +54,20 @@ def verify(
     report = total.score(
         [p.text for p in prompts], texts, [p.answer for p in prompts], is_truncated(samples), scores
     )
-    rewards = Samples(samples.ids, samples.lengths, sample={op.gives[0]: report.total})
-    return Done(rewards, {}, _reward_metrics(report, len(samples)), _warnings(report)), report
+    gives = op.gives[0]
+    rewards = Samples(samples.ids, samples.lengths, sample={gives: report.total})
+    return Done(rewards, {}, _reward_metrics(report, len(samples), gives), _warnings(report)), report
 
 
-def _reward_metrics(report: TotalReport, count: int) -> dict[str, float]:
+def _reward_metrics(report: TotalReport, samples: int, gives: str) -> dict[str, float]:
+    total, count = ("sum/reward", "sum/rewarded") if gives == REWARDS else (f"sum/{gives}", f"sum/{gives}_of")
     metrics = {
-        "sum/reward": float(report.total.sum()),
-        "sum/rewarded": float(count),
+        total: float(report.total.sum()),
+        count: float(samples),
         "sum/reward_failed": float(report.failed),
         "sum/reward_timed_out": float(report.timed_out),
     }
-    if len(report.parts) > 1 and count:
+    if len(report.parts) > 1 and samples and gives == REWARDS:
         metrics.update({f"mean/reward/{n}": float(part.scores.mean()) for n, part in report.parts.items()})
     return metrics
 
@@ -91,14 +94,23 @@ def decode(samples: Samples, tokenizer: Any) -> list[str]:
     return [str(text) for text in tokenizer.batch_decode(rows, skip_special_tokens=True)]
 
 
-def column_ops(samples: Samples, ops: Sequence[Op], job: Job) -> tuple[Samples, dict[str, float]]:
-    """What the algorithm's column operations give, one after another, in double precision."""
+def column_ops(
+    samples: Samples, ops: Sequence[Op], job: Job, step: int, carried: Mapping[str, float]
+) -> tuple[Samples, dict[str, float], dict[str, float]]:
+    """What the algorithm's column operations give, one after another, in double precision; metrics; and what they carry
+    on to the next step of what the last one has `carried`."""
     module, hyper = algorithms.load(job.algorithm.name), job.algorithm.hyper
     columns, mask = padded_columns(samples, torch.float64)
+    if "versions" in columns:
+        columns["staleness"] = (step - columns["versions"]) * mask
+    columns.update({name: torch.tensor(value, dtype=torch.float64) for name, value in carried.items()})
     for op in ops:
         columns.update(module.OPS[op.name](columns, mask, hyper))
     wanted = {datum for op in ops for datum in op.gives}
     token = {n: c[mask].numpy() for n, c in columns.items() if n in wanted and c.ndim == 2}
     sample = {n: c.numpy() for n, c in columns.items() if n in wanted and c.ndim == 1}
-    metrics = {f"mean/{n}": float(token[n].mean()) for n in METRIC_COLUMNS if n in token and len(token[n])}
-    return Samples(samples.ids, samples.lengths, token, sample), metrics
+    shown = [n for n in METRIC_COLUMNS if n in columns and n not in samples.token and bool(mask.any())]
+    metrics = {f"mean/{n}": float(columns[n][mask].double().mean()) for n in shown}
+    metrics.update({f"mean/{name}": value for name, value in carried.items()})
+    following = {name: float(columns[name]) for name in carried}
+    return Samples(samples.ids, samples.lengths, token, sample), metrics, following

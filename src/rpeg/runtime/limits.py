@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rpeg.errors import PlanError
-from rpeg.ir import Kind, Stage, Unit
+from rpeg.ir import Kind, Stage
 from rpeg.plan import Devices, Plan
 
 
@@ -21,7 +21,7 @@ def check_backends(plan: Plan) -> None:
 def _violations(plan: Plan) -> Iterator[str]:
     for stage in plan.graph.stages:
         a = plan.assignment(stage.name)
-        yield from _structure(plan, stage)
+        yield from _structure(stage)
         if stage.kind is Kind.UPDATE:
             yield f"stage {stage.name} is an update of weights outside training; only training updates weights"
         if isinstance(a.block, Devices):
@@ -38,18 +38,9 @@ def _violations(plan: Plan) -> Iterator[str]:
             yield f"stage {stage.name} has backend {a.backend}; use torch"
 
 
-def _structure(plan: Plan, stage: Stage) -> Iterator[str]:
+def _structure(stage: Stage) -> Iterator[str]:
     """What transforms made of a stage that workers do not know how to run."""
-    if stage.parts > 1:
-        yield f"stage {stage.name} is split into {stage.parts} parts; use a plan without split"
-    if any(e.chunk is not None and e.chunk.unit is Unit.MINIBATCH for e in plan.graph.data_into(stage.name)):
-        yield (
-            f"stage {stage.name} takes minibatches as they are ready; use a plan without stream{{unit=minibatch}}"
-        )
-    if stage.kind is Kind.TRAIN and stage.gives:
-        given = ", ".join(sorted(stage.gives))
+    beyond = stage.gives - {"old_logprobs"}
+    if stage.kind is Kind.TRAIN and beyond:
+        given = ", ".join(sorted(beyond))
         yield f"stage {stage.name} gives {given} itself; use a plan that does not prune what gave it"
-    if stage.kind is Kind.TRAIN and any(len(c.ops) > 1 for c in stage.calls if not stage.gives):
-        yield f"stage {stage.name} updates one model by two losses; use a plan without share"
-    if stage.kind is Kind.GENERATE and any(op.name == "behaviour" for op in stage.ops):
-        yield f"stage {stage.name} gives its log-probabilities as the actor's; use a plan without bypass"

@@ -8,6 +8,7 @@ RUN/data.json               what the prompts were when the run began
 RUN/samples/                samples to read, see `rpeg.trace.kept`
 RUN/trace-1/                see `rpeg.trace.files`
 RUN/checkpoint-000020/      after 20 steps: state.json, and a directory for each trained model
+RUN/carried/                what host stages carry from step to step, see `carried`
 RUN/predicted/              the simulated run of the same plan
 RUN/model/                  the trained actor in the Hugging Face layout
 RUN/trace.json              the last stretch, for a trace viewer
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 SCHEMA = 1
+CARRIED = "carried"
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ class RunDirectory:
             self.model,
             self.predicted,
             self.path / "samples",
+            self.path / CARRIED,
         ):
             shutil.rmtree(directory, ignore_errors=True)
 

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from rpeg.algorithms import shaping
 from rpeg.backends.data import Prompts, load_prompts, load_tokenizer
 from rpeg.backends.data.respelling import Respelling, of_reward_model
 from rpeg.backends.generation.protocol import to_samples
@@ -30,8 +31,10 @@ from rpeg.errors import RunError
 from rpeg.ir import Kind, Op, Stage
 from rpeg.plan import Assignment, Devices, lower
 from rpeg.runtime import assessing, evaluating, generating, hosting, training
+from rpeg.runtime.carried import Carried
 from rpeg.runtime.holdings import DTYPES, Holding, Holdings
 from rpeg.runtime.inputs import Inputs
+from rpeg.runtime.mismatch import batch_metrics
 from rpeg.runtime.reading import reading_of
 from rpeg.runtime.work import Answer, Done, Part, Station, Work, bundle, pack
 from rpeg.schedule import share
@@ -66,6 +69,9 @@ class Worker:
         self.lowered = lower(self.graph, self.plan.assignments, self.workload)
         self._spans = JsonLines(span_file(station.trace, station.name))
         self.reading = reading_of(station)
+        self._reports: dict[
+            str, dict[str, list[dict[str, float]]]
+        ] = {}  # stage → prefix → of its items so far
         _settle(station)
 
     def meeting_point(self) -> str:
@@ -168,18 +174,19 @@ class Worker:
     ) -> Generator[Answer, None, Done]:
         holding = self._reads(work, stage.name, stage.models[0], notes)
         requests = generating.requests_of(inputs.joined(work.ids), work.ids, self.workload)
-        sampling = generating.sampling_of(self.job, self._stop_token_ids)
+        greedy = any(op.name == "sample_greedy" for op in stage.ops)
+        sampling = generating.sampling_of(self.job, self._stop_token_ids, temperature=0.0 if greedy else None)
         engine = self.holdings.engine(stage.name)
         responses = engine.generate(requests, sampling, seed=self.job.seed, version=holding.version)
         group = self.workload.samples_per_prompt if generating.streams_by_group(self.graph, stage.name) else 1
         batches = []
         for number, part in generating.in_parts(responses, work.parts, group):
-            batch = to_samples(part)
+            batch = generating.with_stand_ins(to_samples(part), stage.ops)
             batches.append(batch)
             notes.ids += batch.ids.tolist()
             notes.tokens += int(batch.lengths.sum())
             yield Part(number, tuple(batch.ids.tolist()), tuple(batch.lengths.tolist()), batch)
-        return Done(metrics=generating.rollout_metrics(batches))
+        return Done(metrics={} if greedy else generating.rollout_metrics(batches))
 
     def _evaluate(self, work: Work, stage: Stage, notes: Notes) -> Done:
         """Answers to this replica's share of the held-out prompts, and their rewards by verifiers."""
@@ -232,10 +239,14 @@ class Worker:
         return self.respelling.of(samples, prompts, hosting.decode(samples, self.tokenizer))
 
     def _train(self, work: Work, stage: Stage, inputs: Inputs, notes: Notes) -> Done:
+        """The last item of a step publishes, saves and reports; of a stream of minibatches those before only update."""
         step, assignment = work.item.step, self.plan.assignment(stage.name)
         rank, ranks = self._rank_in(assignment)
+        slot = work.item.slot
+        updates = training.Updates(step, rank, ranks, self.lowered.tasks[slot].members)
         samples = inputs.joined(work.ids)
-        metrics: dict[str, float] = self._check_versions(samples, step)
+        self._check_versions(samples, step)
+        self._report(stage.name, "", batch_metrics(samples, step))
         published: dict[str, Any] = {}
         for call in stage.calls:
             assert call.model is not None
@@ -243,25 +254,44 @@ class Worker:
             found, notes.ids = training.train(
                 holding.trainer,
                 samples,
-                call.ops[0].name,
+                call.ops,
                 job=self.job,
                 workload=self.workload,
-                step=step,
-                rank=rank,
-                ranks=ranks,
+                updates=updates,
                 microbatch=assignment.microbatch,
             )
-            metrics.update({f"{call.model}/{name}": value for name, value in found.items()})
+            self._report(stage.name, f"{call.model}/", found)
             _demand_finite(holding, step)
-            holding.version = step + 1
-            published.update(self._publish(holding, call.model, step + 1))
-            notes.makes[call.model] = step + 1
-            notes.digests[f"{call.model}@{step + 1}"] = holding.digest
-            self.holdings.drop_caches(holding)
-            if work.save is not None:
-                holding.trainer.state(str(work.save / call.model))
+            if self.lowered.ends(slot):
+                published.update(self._end_step(work, holding, notes))
         notes.tokens = int(samples.take(notes.ids).lengths.sum())
+        if not self.lowered.ends(slot):
+            return Done()
+        metrics = self._reported(stage.name)
         return Done(published=published, metrics=metrics if rank == 0 else {})
+
+    def _end_step(self, work: Work, holding: Holding, notes: Notes) -> dict[str, Any]:
+        """The new version of a model: noted, sent where copies are fed, and saved where a checkpoint is due."""
+        holding.version = work.item.step + 1
+        published = self._publish(holding, holding.model, holding.version)
+        notes.makes[holding.model] = holding.version
+        notes.digests[f"{holding.model}@{holding.version}"] = holding.digest
+        self.holdings.drop_caches(holding)
+        if work.save is not None:
+            holding.trainer.state(str(work.save / holding.model))
+        return published
+
+    def _report(self, stage: str, prefix: str, metrics: dict[str, float]) -> None:
+        self._reports.setdefault(stage, {}).setdefault(prefix, []).append(metrics)
+
+    def _reported(self, stage: str) -> dict[str, float]:
+        """What the items of a trainer's step have reported, together."""
+        reports = self._reports.pop(stage)
+        return {
+            f"{prefix}{name}": value
+            for prefix, parts in reports.items()
+            for name, value in training.combine(parts).items()
+        }
 
     def _host(self, work: Work, stage: Stage, inputs: Inputs, notes: Notes) -> Done:
         step = work.item.step
@@ -273,7 +303,10 @@ class Worker:
         verifies = next((op for op in stage.ops if op.name == "verify"), None)
         if verifies is not None:
             return self._verify(samples, verifies, step)
-        columns, metrics = hosting.column_ops(samples, stage.ops, self.job)
+        kept = Carried(self.station.trace.parent, stage.name)
+        carried = kept.before(step, shaping.carried(self.job.algorithm.hyper))
+        columns, metrics, following = hosting.column_ops(samples, stage.ops, self.job, step, carried)
+        kept.write(step, following)
         self.reading.advantages(step, samples, columns)
         return Done(columns, metrics=metrics)
 
@@ -324,14 +357,14 @@ class Worker:
             notes.digests[f"{model}@{holding.version}"] = holding.digest
         return holding
 
-    def _check_versions(self, samples: Samples, step: int) -> dict[str, float]:
+    def _check_versions(self, samples: Samples, step: int) -> None:
         bounds = [
             edge.version_bound(step)
             for stage in self.graph.stages
             if stage.kind is Kind.GENERATE and self.graph.out_of(stage.name)
             for edge in self.graph.weights_into(stage.name)
         ]
-        return training.check_staleness(samples, min(bounds, default=0), step, step)
+        training.check_staleness(samples, min(bounds, default=0), step, step)
 
     def _rank_in(self, assignment: Assignment) -> tuple[int, int]:
         """(this worker's data-parallel rank in a gang, ranks)."""

@@ -2,7 +2,19 @@
 
 from rpeg.plan import source_step
 from rpeg.schedule.log import command_entry, event_entry
-from rpeg.schedule.messages import Cancel, Command, Event, Failed, Finished, Launch, Produced, SyncWeights
+from rpeg.schedule.messages import (
+    Cancel,
+    Command,
+    Event,
+    Failed,
+    Finished,
+    Launch,
+    Offload,
+    Produced,
+    Reload,
+    SyncWeights,
+    Work,
+)
 from rpeg.schedule.order import list_order
 from rpeg.schedule.scheduler import Scheduler
 from rpeg.schedule.share import share
@@ -14,9 +26,12 @@ __all__ = [
     "Failed",
     "Finished",
     "Launch",
+    "Offload",
     "Produced",
+    "Reload",
     "Scheduler",
     "SyncWeights",
+    "Work",
     "command_entry",
     "event_entry",
     "list_order",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from rpeg.schedule.messages import Event, Failed, Launch, Produced, SyncWeights
+from rpeg.schedule.messages import Event, Failed, Offload, Produced, Reload, SyncWeights, Work
 from rpeg.trace import Entry, What
 
 
-def command_entry(seq: int, seconds: float, command: Launch | SyncWeights) -> Entry:
+def command_entry(seq: int, seconds: float, command: Work) -> Entry:
     """What the driver asked for, and when."""
     if isinstance(command, SyncWeights):
         versions = {command.model: command.version}
         return Entry(seq, seconds, What.SYNC, command.item, command.lanes, versions=versions)
+    if isinstance(command, (Reload, Offload)):
+        what = What.RELOAD if isinstance(command, Reload) else What.OFFLOAD
+        return Entry(seq, seconds, what, command.item, command.lanes)
     return Entry(
         seq,
         seconds,

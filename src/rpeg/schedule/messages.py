@@ -58,6 +58,26 @@ class SyncWeights:
 
 
 @dataclass(frozen=True, slots=True)
+class Reload:
+    """Bring what rests in host memory of a stage to its devices: its `what` (model or optimizer)."""
+
+    item: Item
+    lanes: tuple[str, ...]
+    stage: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Offload:
+    """Take it from the devices again: nothing of it is left there when the item has finished."""
+
+    item: Item
+    lanes: tuple[str, ...]
+    stage: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
 class Cancel:
     """Give up: an item failed, nothing further is launched; what runs is let end or ended."""
 
@@ -66,4 +86,6 @@ class Cancel:
 
 
 Event = Produced | Finished | Failed
-Command = Launch | SyncWeights | Cancel
+Command = Launch | SyncWeights | Reload | Offload | Cancel
+Work = Launch | SyncWeights | Reload | Offload
+"""Commands that begin an item."""

@@ -3,15 +3,19 @@
 Orders are derived, not searched: within one period each lane runs next, of the items that are ready, the one with the
 longest tail of work behind it (upward rank). The tail reaches into the next period: of two trainers the one that
 generation waits for goes first. Ties break by name, so that the order depends on nothing else.
+
+What rests in host memory stays on the devices no longer than it must: an offload goes as soon as it may; a reload not
+before something that needs it waits for nothing else, and what was brought before is gone again, unless nothing could
+go on.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from rpeg.errors import PlanError
-from rpeg.plan import Arc, Lane, Lowered, Slot, Turn
+from rpeg.plan import Arc, ItemKind, Lane, Lowered, Slot, Turn
 
 Duration = Mapping[Slot, float]
 Offset = Mapping[tuple[Slot, int], float]
@@ -80,35 +84,84 @@ def _simulate(
     lowered: Lowered, arcs: list[Arc], rank: Mapping[Slot, float], durations: Duration, offsets: Offset
 ) -> list[Slot]:
     """Slots in the order of their start when every lane greedily takes the ready one of highest rank."""
-    out: dict[Slot, list[Arc]] = {slot: [] for slot in lowered.tasks}
-    waiting = dict.fromkeys(lowered.tasks, 0)
-    for arc in arcs:
-        out[arc.src].append(arc)
-        waiting[arc.dst] += 1
-    ready = {slot for slot, count in waiting.items() if count == 0}
-    free = dict.fromkeys(lowered.lanes, True)
+    period = _Period(lowered, arcs)
     events: list[tuple[float, int, str, Slot]] = []
-    sequence: list[Slot] = []
     now = 0.0
-    while len(sequence) < len(lowered.tasks) or events:
-        for slot in sorted(ready, key=lambda s: (-rank[s], s)):
-            lanes = lowered.tasks[slot].lanes
-            if all(free[lane] for lane in lanes):
-                ready.discard(slot)
-                sequence.append(slot)
-                free.update(dict.fromkeys(lanes, False))
-                heapq.heappush(events, (now + durations[slot], 0, "end", slot))
-                for i, arc in enumerate(out[slot]):
-                    heapq.heappush(events, (now + _after(arc, durations, offsets), i + 1, "arc", slot))
+    while len(period.sequence) < len(lowered.tasks) or events:
+        ready = sorted(period.ready, key=lambda s: (s.kind is not ItemKind.OFFLOAD, -rank[s], s))
+        for slot in _startable(period, ready, idle=not events):
+            heapq.heappush(events, (now + durations[slot], 0, "end", slot))
+            for i, arc in enumerate(period.out[slot]):
+                heapq.heappush(events, (now + _after(arc, durations, offsets), i + 1, "arc", slot))
         now = events[0][0]
         # Everything that happens at one moment is known before the lanes choose.
         while events and events[0][0] == now:
             _, index, what, slot = heapq.heappop(events)
             if what == "end":
-                free.update(dict.fromkeys(lowered.tasks[slot].lanes, True))
-                continue
-            arc = out[slot][index - 1]
-            waiting[arc.dst] -= 1
-            if waiting[arc.dst] == 0:
-                ready.add(arc.dst)
-    return sequence
+                period.end(slot)
+            else:
+                period.satisfy(period.out[slot][index - 1])
+    return period.sequence
+
+
+def _startable(period: _Period, ready: list[Slot], idle: bool) -> Iterator[Slot]:
+    """Starts, in this order, what may; where nothing runs or may, the first reload that was put off."""
+    put_off: list[Slot] = []
+    for slot in ready:
+        if not period.has_free_lanes(slot):
+            continue
+        if slot.kind is ItemKind.RELOAD and not period.wants(slot):
+            put_off.append(slot)
+            continue
+        idle = False
+        period.start(slot)
+        yield slot
+    if idle:
+        period.start(put_off[0])
+        yield put_off[0]
+
+
+class _Period:
+    """One period while it is put in order: what has started, what is ready, which lanes are free."""
+
+    def __init__(self, lowered: Lowered, arcs: list[Arc]) -> None:
+        self._lowered = lowered
+        self.out: dict[Slot, list[Arc]] = {slot: [] for slot in lowered.tasks}
+        self._waiting, self._beside_reloads = (dict.fromkeys(lowered.tasks, 0) for _ in range(2))
+        for arc in arcs:
+            self.out[arc.src].append(arc)
+            self._count(arc, 1)
+        self.ready = {slot for slot, count in self._waiting.items() if count == 0}
+        self._free = dict.fromkeys(lowered.lanes, True)
+        self._brought = dict.fromkeys(lowered.lanes, 0)  # rests that are on the devices of each lane
+        self.sequence: list[Slot] = []
+
+    def has_free_lanes(self, slot: Slot) -> bool:
+        return all(self._free[lane] for lane in self._lowered.tasks[slot].lanes)
+
+    def wants(self, reload: Slot) -> bool:
+        """Whether something waits for it alone, and nothing else was brought to its lanes and is still there."""
+        users = [arc.dst for arc in self.out[reload]]
+        asked = not users or any(not self._beside_reloads[user] for user in users)
+        return asked and not any(self._brought[lane] > 0 for lane in self._lowered.tasks[reload].lanes)
+
+    def start(self, slot: Slot) -> None:
+        self.ready.discard(slot)
+        self.sequence.append(slot)
+        for lane in self._lowered.tasks[slot].lanes:
+            self._free[lane] = False
+            self._brought[lane] += slot.kind is ItemKind.RELOAD
+
+    def end(self, slot: Slot) -> None:
+        for lane in self._lowered.tasks[slot].lanes:
+            self._free[lane] = True
+            self._brought[lane] -= slot.kind is ItemKind.OFFLOAD
+
+    def satisfy(self, arc: Arc) -> None:
+        self._count(arc, -1)
+        if self._waiting[arc.dst] == 0:
+            self.ready.add(arc.dst)
+
+    def _count(self, arc: Arc, by: int) -> None:
+        self._waiting[arc.dst] += by
+        self._beside_reloads[arc.dst] += by * (arc.src.kind is not ItemKind.RELOAD)

@@ -30,7 +30,18 @@ from rpeg.plan import (
     prompts_of_replica,
     source_step,
 )
-from rpeg.schedule.messages import Cancel, Command, Event, Failed, Finished, Launch, Produced, SyncWeights
+from rpeg.schedule.messages import (
+    Cancel,
+    Command,
+    Event,
+    Failed,
+    Finished,
+    Launch,
+    Offload,
+    Produced,
+    Reload,
+    SyncWeights,
+)
 from rpeg.schedule.share import share
 
 
@@ -60,6 +71,7 @@ class Scheduler:
         # (source, part) → items next on a lane that were held back by it: an event looks at no one else.
         self._held_back: dict[tuple[Item, int | None], set[Item]] = {}
         self._copies = {copy.name: copy for copy in self.lowered.copies}
+        self._rests = {rest.name: rest for rest in self.lowered.rests}
         self._transfers = Counter(s.name for s in self.lowered.tasks if s.kind is ItemKind.TRANSFER)
 
     @property
@@ -231,6 +243,9 @@ class Scheduler:
     def _command(self, item: Item, task: Task) -> Command:
         if item.kind is ItemKind.TRANSFER:
             return self._sync(item, task)
+        if item.kind is not ItemKind.RUN:
+            rest, move = self._rests[item.name], Reload if item.kind is ItemKind.RELOAD else Offload
+            return move(item, task.lanes, rest.stage, rest.what)
         ids: tuple[int, ...] = ()
         if self.plan.graph.stage(item.name).kind is Kind.GENERATE:
             ids = self._ids_to_generate(item, task)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from functools import lru_cache
 
 
 def share(ids: Sequence[int], lengths: Sequence[int], shares: int) -> tuple[tuple[int, ...], ...]:
@@ -14,6 +15,12 @@ def share(ids: Sequence[int], lengths: Sequence[int], shares: int) -> tuple[tupl
     """
     if shares == 1:
         return (tuple(sorted(ids)),)
+    return _shared(tuple(ids), tuple(lengths), shares)
+
+
+@lru_cache(maxsize=64)
+def _shared(ids: tuple[int, ...], lengths: tuple[int, ...], shares: int) -> tuple[tuple[int, ...], ...]:
+    """Kept: every replica and every stage of a step asks the same."""
     by_length = sorted(zip(ids, lengths, strict=True), key=lambda pair: (-pair[1], pair[0]))
     counts = [len(by_length) // shares + (i < len(by_length) % shares) for i in range(shares)]
     heap = [(0, i) for i in range(shares)]

@@ -108,7 +108,7 @@ def _generators(graph: Graph) -> frozenset[str]:
 
 
 def _asynchronous(problem: Problem, placement: Placement, staleness: int) -> Construction:
-    construction = Construction(problem.graph, placement)
+    construction = Construction(problem.graph, placement, problem.applied)
     if not staleness:
         return construction
     for stage in sorted(_generators(problem.graph)):
@@ -119,7 +119,8 @@ def _asynchronous(problem: Problem, placement: Placement, staleness: int) -> Con
 
 def _streamed(problem: Problem, construction: Construction, apart: bool) -> Iterator[Construction]:
     yield construction
-    for parts in PARTS if apart else PARTS[:1]:
+    choices = PARTS if problem.is_local else PARTS[1:2]
+    for parts in choices if apart else PARTS[:1]:
         transform = _stream(problem, construction.placement, parts)
         if transform is None:
             continue

@@ -5,11 +5,14 @@ from __future__ import annotations
 from rpeg.architecture import Architecture
 from rpeg.cluster import Cluster, local
 from rpeg.cost import Calibration
+from rpeg.ir import Graph
 from rpeg.job import Job, hardware
 from rpeg.job.records import read_records
 from rpeg.search.placements import MOST_SLOTS
 from rpeg.search.problem import Permissions, Problem
 from rpeg.sim import Facts
+from rpeg.transforms import Transform
+from rpeg.transforms.sharing import Sharing
 from rpeg.workload import Lengths, Workload, constant, lognormal, observed
 
 # Tokenisers of at most so many tokens work on bytes; others average about 4 bytes of English text a token.
@@ -23,6 +26,9 @@ def from_job(job: Job, memory_bytes: int, calibration: Calibration | None = None
     Raises InputError where a model or the data cannot be read. Loads neither weights nor tokenizer.
     """
     graph = job.graph()
+    applied = wished(job, graph)
+    for transform in applied:
+        graph = transform.apply(graph)
     architectures = {model.name: model_architecture(job, model.name) for model in graph.models}
     prompts, prompt_source = _prompt_lengths(job, architectures["actor"])
     responses, response_source = _response_lengths(job)
@@ -52,7 +58,13 @@ def from_job(job: Job, memory_bytes: int, calibration: Calibration | None = None
         job.batch.microbatch,
         permissions_of(job),
         assumptions,
+        applied,
     )
+
+
+def wished(job: Job, graph: Graph) -> tuple[Transform, ...]:
+    """The transforms that the job's wishes for its plan name."""
+    return tuple(Sharing.candidates(graph))[:1] if job.plan.actor_critic_sharing else ()
 
 
 def permissions_of(job: Job) -> Permissions:

@@ -23,9 +23,10 @@ from rpeg.search.problem import Problem
 from rpeg.sim.hardware.layouts import execution_of, mean_tokens, software_of
 from rpeg.sim.hardware.memory import tenant_of, update_batch, uses
 from rpeg.sim.hardware.sites import site
+from rpeg.workload import Workload
 
 # Blocks of more devices are worked on in bundles, at most so many.
-_SINGLE, _BUNDLES = 64, 16
+_SINGLE, _BUNDLES = 64, 8
 
 # Responses that an engine's replica holds at once; tokens of a micro-batch: more hardly use a device better.
 _ROWS, _TOKENS = 256, (16384, 4096)
@@ -255,15 +256,14 @@ def _seconds(problem: Problem, stage: Stage, option: Assignment) -> float:
     assert isinstance(option.block, Devices)
     machine = site(problem.cluster, option.block).machine(software_of(facts, stage))
     execution = execution_of(w, facts, stage, option, trained=stage.kind is Kind.TRAIN)
-    prompts, responses = w.draw(0, 0)
     total = 0.0
     for model in stage.models:
         architecture = facts.architectures[model]
         heads = cast("tuple[Head, ...]", problem.graph.model(model).heads)
         if stage.kind is Kind.GENERATE:
-            total += _generation(problem, architecture, execution, machine)
+            total += _generation(architecture, w, execution, machine)
             continue
-        sequences = Sequences.of(prompts, responses)
+        sequences = _drawn(w)
         if stage.kind is Kind.TRAIN:
             total += cost.train_stage(
                 architecture, sequences, execution, machine, updates=w.minibatches, heads=heads
@@ -273,10 +273,15 @@ def _seconds(problem: Problem, stage: Stage, option: Assignment) -> float:
     return total
 
 
+@lru_cache(maxsize=16)
+def _drawn(workload: Workload) -> Sequences:
+    return Sequences.of(*workload.draw(0, 0))
+
+
+@lru_cache(maxsize=1024)
 def _generation(
-    problem: Problem, architecture: Architecture, execution: Execution, machine: cost.Machine
+    architecture: Architecture, w: Workload, execution: Execution, machine: cost.Machine
 ) -> float:
-    w = problem.workload
     found = cost.generate_stage(
         architecture,
         *w.draw(0, 0),

@@ -197,8 +197,12 @@ def _cut_by_size(problem: Problem, block: Block, trainers: list[Stage]) -> int:
         return len(block) // 2
     sizes = [sum(problem.facts.architectures[m].parameters() for m in s.models) for s in trainers]
     width = _width(problem, block) if len(block) > _width(problem, block) else 1
-    nodes = len(block) // width
-    return width * min(nodes - 1, max(1, round(nodes * sizes[0] / sum(sizes))))
+    nodes, w = len(block) // width, problem.workload
+    samples = w.samples // w.minibatches
+    legal = [n for n in range(1, nodes) if samples % n == 0 and samples % (nodes - n) == 0] or [
+        max(1, nodes // 2)
+    ]
+    return width * min(legal, key=lambda n: abs(n - nodes * sizes[0] / sum(sizes)))
 
 
 def _placed(

@@ -53,7 +53,7 @@ class Problem:
     """A graph to run on a cluster for a workload, and what its costs rest on.
 
     microbatch: most samples in one forward and backward pass of a device. assumptions: sentences for the report, each
-    about something that nobody measured or said.
+    about something that nobody measured or said. applied: transforms that the job asks for, which `graph` has seen.
     """
 
     graph: Graph
@@ -63,6 +63,7 @@ class Problem:
     microbatch: int = 64
     permissions: Permissions = Permissions()
     assumptions: tuple[str, ...] = ()
+    applied: tuple[Transform, ...] = ()
 
     @property
     def is_local(self) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from rpeg.cluster import local
 from rpeg.errors import InfeasibleError, InputError, PlanError
 from rpeg.plan import Devices, Plan, lower
+from rpeg.search.budget import Budget, Progress
 from rpeg.search.constructions import Construction, build, constructions, unordered
 from rpeg.search.placements import Sizes, sizes_of
 from rpeg.search.problem import Problem
@@ -69,13 +71,24 @@ SCREENING_STEPS, FINAL_STEPS, FINALISTS = 3, 10, 4
 EQUAL = 0.02
 
 
-def plan_job(problem: Problem, *, seed: int = 0) -> Ranked:
-    """The good constructions for a problem, ranked. The same for the same arguments.
+def plan_job(
+    problem: Problem,
+    *,
+    seed: int = 0,
+    budget: Budget | None = None,
+    report: Callable[[Progress], None] | None = None,
+) -> Ranked:
+    """The good plans for a problem, ranked. The same for the same arguments.
 
-    All over a few drawn steps; the leading ones over more. Those are ahead of the rest in the answer.
+    On described hardware they are searched for (`searched`): budget says how long, report is told how it goes on.
+    On this machine's own processes they are constructions, all over a few drawn steps; the leading ones over more. Those are ahead of the rest in the answer.
     Raises InfeasibleError where none fits: the stage, the phase, how many GiB are missing, and the smallest change
     among those tried that would fit.
     """
+    if not problem.is_local:
+        from rpeg.search.searched import searched  # numba is slow to import
+
+        return searched(problem, seed=seed, budget=budget, report=report)
     known = _Known({}, Draws(problem.workload, seed))
     found = [_evaluate(problem, c, known, SCREENING_STEPS) for c in constructions(problem)]
     candidates = sorted((c for c in found if isinstance(c, Candidate)), key=_rank)
@@ -183,7 +196,7 @@ def _grown(problem: Problem, devices: int, memory: float) -> Problem:
 
 
 def _fits_somewhere(problem: Problem) -> bool:
-    plain = (c for c in constructions(problem) if not c.applied)
+    plain = (c for c in constructions(problem) if c.applied == problem.applied)
     return any(_can_run(problem, c) for c in plain)
 
 

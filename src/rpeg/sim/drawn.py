@@ -11,6 +11,7 @@ from rpeg.sim.events import Times, events
 from rpeg.sim.howard import CycleRatio, cycle_ratio
 from rpeg.sim.lengths import Draws
 from rpeg.sim.onestep import OneStep, one_step
+from rpeg.sim.step import StepTime, summary
 
 DRAWS = 16
 """Steps of lengths that an expectation is a mean of, where none are named."""
@@ -33,9 +34,9 @@ class SteadySteps:
     critical: CycleRatio
 
     @property
-    def mean_seconds(self) -> float:
-        """The expected steady step."""
-        return sum(self.step_seconds) / len(self.step_seconds)
+    def time(self) -> StepTime:
+        """The expected steady step, with its median and 95th percentile over the draws."""
+        return summary(self.step_seconds)
 
 
 def steady_steps_of(

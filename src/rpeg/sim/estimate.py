@@ -95,7 +95,9 @@ def estimate(
     device_seconds: of a stage at its best, for the bound by work (`least_work`); None leaves that bound out.
     """
     costs, draws = StageCosts(plan, facts, memo), draws or Draws(plan.workload, seed)
-    trace = simulate(plan, costs, fill_steps(plan) + steps + drain_steps(plan), seed, draws=draws)
+    trace = simulate(
+        plan, costs, fill_steps(plan) + steps + drain_steps(plan), seed, draws=draws, samples=False
+    )
     time, steady = step_time(trace), steady_steps(trace)
     tokens = sum(sum(draws.whole(step).response_lengths) for step in steady) / steps
     flops = sum(useful_flops(plan, facts, draws.whole(step)) for step in steady) / steps
@@ -128,7 +130,7 @@ def stage_trees(plan: Plan, costs: StageCosts, draws: Draws) -> dict[str, Cost]:
     found = one_step(plan, lowered, costs, draws, 0)
     slots: dict[str, list[Slot]] = {}
     for slot in lowered.tasks:
-        prefix = "transfer " if slot.kind is ItemKind.TRANSFER else ""
+        prefix = "" if slot.kind is ItemKind.RUN else f"{slot.kind} "
         slots.setdefault(prefix + slot.name, []).append(slot)
     return {
         name: _together(name, [(slot, costs.tree(slot.at(0), found.batches[slot])) for slot in own])

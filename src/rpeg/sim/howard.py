@@ -18,8 +18,11 @@ import numpy as np
 from rpeg.plan import Slot
 from rpeg.sim.events import EventGraph, Floats, Ints
 
-_TOLERANCE = 1e-13
-"""Of the graph's largest weight: improvements below are rounding."""
+_TOLERANCE = 4e-15
+"""Of the largest potential or weight times the root of the number of nodes: improvements below are rounding of sums."""
+
+_ROUNDS = 1000
+"""More than any graph was seen to need by far (a dozen): so that rounding cannot keep it going for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +92,21 @@ class _Howard:
         self._src, self._dst, self._weight, self._height = src, dst, weight, height
         self._own, self._first = np.unique(src, return_index=True)  # nodes with an arc, and their first arc
         self._sizes = np.diff(np.append(self._first, len(src)))
-        self._epsilon = _TOLERANCE * max(1e-300, float(np.abs(weight).max()))
+        self._largest = max(1e-300, float(np.abs(weight).max()))
+        self._epsilon = 0.0  # set by `critical`
         self._ratio, self._value = np.zeros(nodes), np.zeros(nodes)
         self._pick = np.zeros(nodes, dtype=np.int64)
         self._pick[self._own] = self._best(weight)[1]
 
     def critical(self) -> list[int]:
         """The arcs of a cycle of the greatest ratio."""
-        while True:
+        for _ in range(_ROUNDS + len(self._pick)):
             cycles = self._evaluate()
+            largest = max(self._largest, float(np.abs(self._value).max()))
+            self._epsilon = _TOLERANCE * len(self._own) ** 0.5 * largest
             if not (self._improve_ratio() or self._improve_value()):
                 return max(cycles, key=lambda found: found[0])[1]
+        raise ArithmeticError(f"the cycle ratio of {len(self._own)} items did not settle: rounding")
 
     def _evaluate(self) -> list[tuple[float, list[int]]]:
         """Ratios and potentials of the present picks; their cycles, as (ratio, arcs).

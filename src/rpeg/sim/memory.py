@@ -17,6 +17,11 @@ PHASES: Mapping[Kind, tuple[str, ...]] = {
     Kind.INFERENCE: ("score",),
     Kind.TRAIN: ("update", "optimizer"),
 }
+_MOVING: Mapping[ItemKind, tuple[str, ...]] = {
+    ItemKind.TRANSFER: ("transfer",),
+    ItemKind.RELOAD: ("reload",),
+    ItemKind.OFFLOAD: ("reload",),
+}
 
 
 @dataclass(frozen=True)
@@ -81,9 +86,7 @@ def lane_memory(plan: Plan, lowered: Lowered, facts: Facts) -> dict[str, tuple[M
 
 def of_item(plan: Plan, item: Item, phases: Sequence[Memory]) -> float:
     """Bytes that a process holds while an item runs; 0 where it has no phase for it (host work)."""
-    names = (
-        ("transfer",) if item.kind is ItemKind.TRANSFER else PHASES.get(plan.graph.stage(item.name).kind, ())
-    )
+    names = _MOVING.get(item.kind) or PHASES.get(plan.graph.stage(item.name).kind, ())
     if not phases or not names:
         return 0.0
     held = [memory.bytes for memory in phases if memory.phase in names]

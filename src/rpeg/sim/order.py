@@ -26,10 +26,18 @@ def ordered(plan: Plan, shifts: Mapping[str, int], costs: Costs, draws: Draws | 
 
 
 def slot_shifts(lowered: Lowered, shifts: Mapping[str, int]) -> dict[Slot, int]:
-    """The shift of every slot, from those of stages."""
-    copies = {copy.name: min(shifts.get(stage, 0) for stage in copy.stages) for copy in lowered.copies}
+    """The shift of every slot, from those of stages: of what comes before them the least, of what goes the greatest."""
+    moved = {
+        (kind, what.name): choose(shifts.get(stage, 0) for stage in what.stages)
+        for kind, choose, all_of in (
+            (ItemKind.TRANSFER, min, lowered.copies),
+            (ItemKind.RELOAD, min, lowered.rests),
+            (ItemKind.OFFLOAD, max, lowered.rests),
+        )
+        for what in all_of
+    }
     return {
-        slot: copies[slot.name] if slot.kind is ItemKind.TRANSFER else shifts.get(slot.name, 0)
+        slot: shifts.get(slot.name, 0) if slot.kind is ItemKind.RUN else moved[slot.kind, slot.name]
         for slot in lowered.tasks
     }
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from rpeg import cost
 from rpeg.cost import Cost, Timing
 from rpeg.ir import Kind, Stage
-from rpeg.plan import Assignment, Copy, Devices, ItemKind, Lowered, Plan, Slot
+from rpeg.plan import Assignment, Copy, Devices, ItemKind, Lowered, Plan, Rest, Slot
 from rpeg.schedule import share
 from rpeg.sim.costs import Answer, Batch
 from rpeg.sim.facts import Facts
@@ -28,6 +28,7 @@ class PassCosts:
     def __init__(self, plan: Plan, facts: Facts, lowered: Lowered) -> None:
         self._plan, self._facts, self._lowered = plan, facts, lowered
         self._copies = {copy.name: copy for copy in lowered.copies}
+        self._rests = {rest.name: rest for rest in lowered.rests}
 
     @cached_property
     def dispatch_seconds(self) -> float:
@@ -38,6 +39,9 @@ class PassCosts:
         """All that an answer rests on beside the lengths and the facts."""
         if slot.kind is ItemKind.TRANSFER:
             return "transfer", self._copies[slot.name]
+        if slot.kind is not ItemKind.RUN:
+            rest = self._rests[slot.name]
+            return slot.kind, rest, self._plan.assignment(rest.stage)
         stage, assignment = self._plan.graph.stage(slot.name), self._plan.assignment(slot.name)
         replica = slot.replica if stage.kind is Kind.GENERATE else 0
         return stage, assignment, replica, self._publishing(stage, slot)
@@ -46,6 +50,8 @@ class PassCosts:
         """The cost of a slot's item on these samples; of a generator with the offset of each."""
         if slot.kind is ItemKind.TRANSFER:
             return self._transfer(self._copies[slot.name]), ()
+        if slot.kind is not ItemKind.RUN:
+            return self._move(slot.kind, self._rests[slot.name]), ()
         return self._stage(self._plan.graph.stage(slot.name), self._plan.assignment(slot.name), slot, batch)
 
     def _stage(self, stage: Stage, assignment: Assignment, slot: Slot, batch: Batch) -> Answer:
@@ -181,6 +187,21 @@ class PassCosts:
         both = Devices((*trainer.block.ids, *consumer.block.ids))
         timing = self._timing_of(both)
         return cost.receive(self._weight_bytes(copy.model), timing, across=nodes[0] != nodes[1])
+
+    def _move(self, kind: ItemKind, rest: Rest) -> Cost:
+        """To a device's memory and back over its host link: weights, and a trainer's gradients and two moments.
+
+        Frozen weights are only read: they are dropped, not sent back.
+        """
+        graph, assignment = self._plan.graph, self._plan.assignment(rest.stage)
+        assert isinstance(assignment.block, Devices)
+        trains, moved = graph.stage(rest.stage).kind is Kind.TRAIN, 0.0
+        for model in graph.stage(rest.stage).models:
+            back = kind is ItemKind.OFFLOAD and graph.trainer(model) is None
+            copies = (rest.what == "model" and not back) + (3 if trains else 0)
+            moved += copies * self._weight_bytes(model)
+        link = self._plan.cluster.device(assignment.block.ids[0]).kind.host_bandwidth_bytes_per_second
+        return Cost(str(kind), moved / link, bytes=moved, bound="host")
 
     def _weight_bytes(self, model: str) -> float:
         heads, architecture = self._plan.graph.model(model).heads, self._facts.architectures[model]

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 
 from rpeg.errors import RunError
 from rpeg.ir import Kind
-from rpeg.plan import Item, ItemKind, Plan, Task
+from rpeg.plan import Cell, Item, ItemKind, Plan, Task
 from rpeg.schedule import (
+    Cancel,
     Command,
     Event,
     Finished,
@@ -16,6 +17,7 @@ from rpeg.schedule import (
     Produced,
     Scheduler,
     SyncWeights,
+    Work,
     command_entry,
     event_entry,
     share,
@@ -25,6 +27,8 @@ from rpeg.sim.lengths import Draws
 from rpeg.sim.stream import departures
 from rpeg.trace import Entry, Span, Trace
 
+_MOST_SHARES = 256
+
 
 def simulate(
     plan: Plan,
@@ -33,23 +37,34 @@ def simulate(
     seed: int = 0,
     first_step: int = 0,
     draws: Draws | None = None,
+    *,
+    samples: bool = True,
 ) -> Trace:
     """Steps first_step … steps - 1 of a plan on a virtual clock that starts at 0.
 
     A function of its arguments alone. Lengths of step t are `workload.draw(seed, t)`. A span's worker is its lane.
-    draws: those of this workload and seed, where they are kept already. Raises RunError where nothing runs and items
+    draws: those of this workload and seed, where they are kept already. samples: whether spans say which they worked
+    on; times need it not. Raises RunError where nothing runs and items
     wait, naming who waits for whom (no plan that passes `check` does).
     """
     draws = draws or Draws(plan.workload, seed)
-    return _Simulation(plan, costs, steps, seed, first_step, draws).run()
+    return _Simulation(plan, costs, steps, seed, first_step, draws, samples).run()
 
 
 class _Simulation:
     """One run: the clock, the events to come and the trace so far."""
 
     def __init__(
-        self, plan: Plan, costs: Costs, steps: int, seed: int, first_step: int, draws: Draws
+        self,
+        plan: Plan,
+        costs: Costs,
+        steps: int,
+        seed: int,
+        first_step: int,
+        draws: Draws,
+        samples: bool,
     ) -> None:
+        self._samples = samples
         self._plan, self._costs = plan, costs
         self._steps, self._first_step = steps, first_step
         self._scheduler = Scheduler(plan, steps, first_step, seed)
@@ -58,6 +73,7 @@ class _Simulation:
         self._pushed = 0
         self._entries: list[Entry] = []
         self._spans: list[Span] = []
+        self._shares: dict[tuple[int, tuple[Cell, ...]], tuple[Batch, dict[str, Batch]]] = {}
 
     def run(self) -> Trace:
         self._carry_out(0.0, self._scheduler.start())
@@ -75,7 +91,7 @@ class _Simulation:
 
     def _carry_out(self, now: float, commands: Iterable[Command]) -> None:
         for command in commands:
-            if not isinstance(command, (Launch, SyncWeights)):
+            if isinstance(command, Cancel):
                 continue
             seq = len(self._entries)
             self._entries.append(command_entry(seq, now, command))
@@ -83,10 +99,10 @@ class _Simulation:
             end = self._run(command, start)
             self._spans += self._spans_of(command, seq, start, end)
 
-    def _run(self, command: Launch | SyncWeights, start: float) -> float:
+    def _run(self, command: Work, start: float) -> float:
         """Schedules an item's events; returns when it ends."""
         item = command.item
-        if isinstance(command, SyncWeights) or self._kind(item) is not Kind.GENERATE:
+        if not isinstance(command, Launch) or self._kind(item) is not Kind.GENERATE:
             end = start + self._costs.duration_seconds(item, self._batch(command))
         else:
             end = start + self._generate(item, self._scheduler.lowered.tasks[item.slot], command, start)
@@ -103,7 +119,7 @@ class _Simulation:
             self._push(start + offset, Produced(item, part, members.ids, members.response_lengths))
         return done.seconds
 
-    def _batch(self, command: Launch | SyncWeights) -> Batch:
+    def _batch(self, command: Work) -> Batch:
         return self._draws.batch(command.ids) if isinstance(command, Launch) else Batch()
 
     def _push(self, seconds: float, event: Event) -> None:
@@ -113,7 +129,7 @@ class _Simulation:
     def _kind(self, item: Item) -> Kind | None:
         return self._plan.graph.stage(item.name).kind if item.kind is ItemKind.RUN else None
 
-    def _spans_of(self, command: Launch | SyncWeights, seq: int, start: float, end: float) -> list[Span]:
+    def _spans_of(self, command: Work, seq: int, start: float, end: float) -> list[Span]:
         item = command.item
         reads, makes = self._versions(command)
         digests = {f"{m}@{v}": f"sim:{m}@{v}" for m, v in [*reads.items(), *makes.items()]}
@@ -131,21 +147,40 @@ class _Simulation:
 
     def _by_lane(self, item: Item, batch: Batch, lanes: tuple[str, ...]) -> list[Batch]:
         """The samples of each lane: its data-parallel ranks' shares; lanes of one model replica have the same."""
+        if not self._samples:
+            return [Batch()] * len(lanes)
         if len(lanes) == 1 or item.kind is not ItemKind.RUN:
             return [batch] * len(lanes)
         cells = self._scheduler.lowered.held.cells(self._plan.assignment(item.name), lanes)
-        shares = iter(share(batch.ids, batch.response_lengths, sum(len(cell.replicas) for cell in cells)))
-        position = {sample_id: i for i, sample_id in enumerate(batch.ids)}
-        own: dict[str, Batch] = {}
-        for cell in cells:
-            ids = [i for _ in cell.replicas for i in next(shares)]
-            own.update(dict.fromkeys(cell.lanes, batch.take([position[i] for i in ids])))
+        key = (
+            id(batch),
+            cells,
+        )  # stages of a step work on the same batch, which is kept alive with its shares
+        if key not in self._shares:
+            if len(self._shares) >= _MOST_SHARES:
+                self._shares.clear()
+            self._shares[key] = (batch, self._of_cells(batch, cells))
+        own = self._shares[key][1]
         return [own[lane] for lane in lanes]
 
-    def _versions(self, command: Launch | SyncWeights) -> tuple[dict[str, int], dict[str, int]]:
+    @staticmethod
+    def _of_cells(batch: Batch, cells: tuple[Cell, ...]) -> dict[str, Batch]:
+        equal = len({len(cell.replicas) for cell in cells}) == 1  # then each cell is as good as one rank
+        ranks = [1 if equal else len(cell.replicas) for cell in cells]
+        shares = iter(share(batch.ids, batch.response_lengths, sum(ranks)))
+        position = {sample_id: i for i, sample_id in enumerate(batch.ids)}
+        own: dict[str, Batch] = {}
+        for cell, count in zip(cells, ranks, strict=True):
+            ids = [i for _ in range(count) for i in next(shares)]
+            own.update(dict.fromkeys(cell.lanes, batch.take([position[i] for i in ids])))
+        return own
+
+    def _versions(self, command: Work) -> tuple[dict[str, int], dict[str, int]]:
         """Versions that an item reads and makes."""
         if isinstance(command, SyncWeights):
             return {command.model: command.version}, {}
+        if not isinstance(command, Launch):
+            return {}, {}
         reads = dict(command.versions)
         if self._kind(command.item) is not Kind.TRAIN or not self._scheduler.lowered.ends(command.item.slot):
             return reads, {}

@@ -7,11 +7,16 @@ and a head's width; backward twice the forward. Logits count where they are aske
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
+
 from rpeg.architecture import Architecture
 from rpeg.ir import Kind, Stage
 from rpeg.plan import Plan
 from rpeg.sim.costs import Batch
 from rpeg.sim.facts import Facts
+
+Floats = npt.NDArray[np.float64]
 
 
 def useful_flops(plan: Plan, facts: Facts, batch: Batch) -> float:
@@ -30,33 +35,35 @@ def peak_flops(plan: Plan, dtype: str) -> float:
 
 
 def _of_stage(plan: Plan, stage: Stage, architecture: Architecture, batch: Batch) -> float:
-    pairs = list(zip(batch.prompt_lengths, batch.response_lengths, strict=True))
+    prompts, responses = (lengths.astype(np.float64) for lengths in batch.lengths)
     if stage.kind is Kind.GENERATE and plan.graph.out_of(stage.name):
         each = plan.workload.samples_per_prompt  # a prompt is read once for its group
-        read = sum(_forward(architecture, p, 0) for p, _ in pairs)
-        return sum(_forward(architecture, p + r, r) for p, r in pairs) - read * (each - 1) / each
+        read = _forward(architecture, prompts, np.zeros_like(prompts))
+        return _forward(architecture, prompts + responses, responses) - read * (each - 1) / each
     passes = {Kind.INFERENCE: 1, Kind.TRAIN: 3 * plan.workload.epochs}.get(stage.kind, 0)
-    return passes * sum(_forward(architecture, p + r, r) for p, r in pairs) if passes else 0.0
+    return passes * _forward(architecture, prompts + responses, responses) if passes else 0.0
 
 
-def _forward(architecture: Architecture, tokens: int, scored: int) -> float:
-    """One sequence, with logits of `scored` of its tokens."""
+def _forward(architecture: Architecture, tokens: Floats, scored: Floats) -> float:
+    """Sequences of so many tokens each, with logits of `scored` of them. Both (samples,)."""
     a = architecture
     head = a.hidden * a.vocabulary
     body = a.active_parameters - a.embedding_parameters - a.head_parameters()
-    return 2.0 * (tokens * body + scored * head) + _attention(a, tokens)
+    linear = 2.0 * (float(tokens.sum()) * body + float(scored.sum()) * head)
+    return linear + _attention(a, tokens)
 
 
-def _attention(a: Architecture, tokens: int) -> float:
+def _attention(a: Architecture, tokens: Floats) -> float:
     total = 0.0
     for layer, count in a.groups:
         width, seen = 2 * a.query_width, tokens  # of keys and of values
         if layer.mixer == "latent" and a.latent:
             width = a.heads * (a.latent.query_head_dim + a.latent.value_head_dim)
-            seen = min(tokens, a.latent.selected or tokens)
+            seen = np.minimum(tokens, a.latent.selected or np.inf)
         elif layer.mixer == "window" and a.window:
-            seen = min(tokens, a.window)
+            seen = np.minimum(tokens, a.window)
         elif layer.mixer != "full":
             continue
-        total += count * 2.0 * width * (seen * (seen + 1) / 2 + (tokens - seen) * seen)
+        pairs = seen * (seen + 1) / 2 + (tokens - seen) * seen
+        total += count * 2.0 * width * float(pairs.sum())
     return total

@@ -16,6 +16,8 @@ from rpeg.trace.fields import item_from_json, item_to_json
 class What(StrEnum):
     LAUNCH = "launch"  # a command: run a stage's item
     SYNC = "sync"  # a command: load a version into a copy
+    RELOAD = "reload"  # a command: bring to the devices what rests in host memory
+    OFFLOAD = "offload"  # a command: take it away again
     CANCEL = "cancel"
     PRODUCED = "produced"  # an event: a part left a generator
     FINISHED = "finished"
@@ -23,7 +25,12 @@ class What(StrEnum):
 
     @property
     def is_command(self) -> bool:
-        return self in (What.LAUNCH, What.SYNC, What.CANCEL)
+        return self.begins or self is What.CANCEL
+
+    @property
+    def begins(self) -> bool:
+        """Whether it is the command that begins an item."""
+        return self in (What.LAUNCH, What.SYNC, What.RELOAD, What.OFFLOAD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +94,8 @@ class Entry:
 _FIELDS_OF = {
     What.LAUNCH: {"lanes", "parts", "ids", "versions"},
     What.SYNC: {"lanes", "versions"},
+    What.RELOAD: {"lanes"},
+    What.OFFLOAD: {"lanes"},
     What.CANCEL: {"lanes"},
     What.PRODUCED: {"part", "ids"},
     What.FINISHED: set(),

@@ -133,7 +133,7 @@ def _outcome(row: Located, kind: Kind, readers: Mapping[Kind, Predict]) -> Outco
     """What the reader says, with what the record itself says of its identity and standing."""
     try:
         check_form(row.record, kind)
-        outcome = readers[kind](row.record)
+        outcome = readers[kind](_with_shape(row.record, kind))
     except InputError as error:
         return _refused(row, kind, str(error))
     if outcome.predicted is not None and not (math.isfinite(outcome.predicted) and outcome.predicted > 0):
@@ -144,6 +144,13 @@ def _outcome(row: Located, kind: Kind, readers: Mapping[Kind, Predict]) -> Outco
     if outcome.predicted is None and not reason:
         raise ValueError("neither a prediction nor a reason for none")
     return replace(_standing(outcome, row.record), id=row.id, source=row.source, kind=kind, reason=reason)
+
+
+def _with_shape(record: Record, kind: Kind) -> Record:
+    """A model that is given by its name alone as the object that readers of shapes take."""
+    model = record.get("model")
+    shaped = kind in ("train", "infer_static", "infer_loop", "memory")
+    return {**record, "model": {"name": model}} if shaped and isinstance(model, str) else record
 
 
 def _refused(row: Located, kind: Kind, reason: str) -> Outcome:

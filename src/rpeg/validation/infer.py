@@ -30,6 +30,10 @@ _BLOCK = {"float8": "float8-block"}
 # Engines that take the longest sequence from the model's config; others run whatever length they are built for.
 _MIND_CONTEXT = ("vllm", "sglang")
 
+# Engines whose static batches of 2023 and early 2024 sum over ranks by NCCL: their own all-reduce had to be asked for
+# (NVIDIA/TensorRT-LLM, tensorrt_llm/plugin/plugin.py: use_custom_all_reduce was False by default).
+_SUM_BY_NCCL = ("tensorrt-llm",)
+
 # Published serving runs leave the engine all of the card but what it needs to start.
 _TUNED_MEMORY_SHARE = 0.96
 
@@ -52,7 +56,10 @@ def predict(record: Record) -> Outcome:
     kind = kind_of(str(record["gpu"]))
     name = serving_stack_of(str(record["engine"]))
     _fits_context(record, architecture, name)
-    machine = Machine(kind, fabric_of(record), stack(name, kind.name))
+    engine = stack(name, kind.name)
+    if not loop and name in _SUM_BY_NCCL:
+        engine = replace(engine, name="")
+    machine = Machine(kind, fabric_of(record), engine)
     parallelism = degrees(record)
     architecture = _with_whole_ranks(architecture, parallelism.ep)
     execution = Execution(

@@ -16,7 +16,8 @@ from rpeg.architecture import Architecture, from_shape, named
 from rpeg.architecture.shape import FIELDS as SHAPE_FIELDS
 from rpeg.cluster import DeviceKind, Fabric, kind_named
 from rpeg.cost.precision import FLOAT32, Precision
-from rpeg.fields import is_text
+from rpeg.errors import InputError
+from rpeg.fields import shown
 from rpeg.validation.links import fabric_of_words
 
 Record = Mapping[str, Any]
@@ -27,6 +28,8 @@ _TRAINING: tuple[tuple[Words, str], ...] = (
     (("maxtext",), "compiled"),
     (("paxml",), "compiled"),
     (("jax",), "compiled"),
+    (("levanter",), "compiled"),
+    (("t5x",), "compiled"),
     (("xla",), "compiled"),
     (("automodel",), "flash"),  # eager PyTorch with FSDP2, whatever kernels its layers call
     (("nemo",), "megatron"),
@@ -42,20 +45,29 @@ _TRAINING: tuple[tuple[Words, str], ...] = (
 _HALF_GRADIENTS = ("deepspeed", "internevo", "colossal")
 
 # FSDP's mixed precision policy, torch.autocast and MaxText keep float32 parameters and cast them when they are used.
-_FLOAT32_WEIGHTS = ("fsdp", "torchtitan", "composer", "jax", "amp")
+_FLOAT32_WEIGHTS = ("fsdp", "torchtitan", "composer", "jax", "levanter", "amp", "-mixed")
+
+_FROZEN = (
+    (r"nf4|int4|4-?bit|qlora", "int4"),
+    (r"int8|\b8-?bit", "float8"),
+)  # words, as many bits as weights have
 
 _VOCABULARY = (
     50304  # GPT-2's 50,257 tokens padded to a multiple of 128, as Megatron-LM's examples and tests have it
 )
 
 _SERVING: tuple[tuple[Words, str], ...] = (
+    (("vllm",), "vllm"),  # first, as engines are often named beside a trainer: "Megatron-Core + vLLM"
     (("trtllm",), "tensorrt-llm"),
+    (("fastertransformer",), "tensorrt-llm"),  # its forerunner
     (("tensorrt",), "tensorrt-llm"),
     (("trt-llm",), "tensorrt-llm"),
     (("sglang",), "sglang"),
     (("deepspeed",), "deepspeed"),
     (("mii",), "deepspeed"),
     (("hugging",), "eager"),
+    (("hf",), "eager"),
+    (("megatron",), "eager"),
     (("transformers",), "eager"),
     ((), "vllm"),  # paged cache, captured graphs, continuous batches: what most engines do
 )
@@ -72,12 +84,22 @@ def kind_of(gpu: str) -> DeviceKind:
 def architecture_of(model: Mapping[str, Any] | str) -> Architecture:
     """The architecture of a record's `model`: its shape, completed with what is known of that name; or a name alone.
 
-    Notes (texts that are no field of a shape) are passed over; a shape without a vocabulary has GPT-2's. InputError
-    names an unknown or a missing field.
+    Notes (texts, lists and objects that are no field of a shape) are passed over; a shape without a vocabulary has
+    GPT-2's. InputError names an unknown or a missing field.
     """
     if isinstance(model, str):
         return named(model)
-    kept = {key: value for key, value in model.items() if key in SHAPE_FIELDS or not is_text(value)}
+    model = dict(model)
+    if isinstance(model.get("moe_layer_freq"), list):
+        model["moe_layer_freq"] = str(model["moe_layer_freq"])
+    for key, value in model.items():
+        if isinstance(value, list | Mapping) and key in SHAPE_FIELDS:
+            raise InputError(f"the model has {key} = {shown(value)}, a single value is needed")
+    kept = {
+        key: value
+        for key, value in model.items()
+        if key in SHAPE_FIELDS or not isinstance(value, str | list | Mapping)
+    }
     if kept.get("layers") and not kept.get("vocab"):
         kept["vocab"] = _VOCABULARY
     return _architecture(tuple(sorted(kept.items())))
@@ -121,15 +143,18 @@ def precision_of(text: str | None, framework: str = "") -> Precision:
     Nothing, and "bf16" alone: 16-bit products and weights; float32 gradients, master weights and moments, as Megatron
     has them. fp16, and frameworks of `_HALF_GRADIENTS`, accumulate in 16 bits unless the words say fp32. Sharded data
     parallelism and automatic mixed precision (`_FLOAT32_WEIGHTS`) hold float32 parameters, which they cast to compute.
-    "pure" and "true": everything in 16 bits.
+    "pure" and "true": everything in 16 bits. Weights in 4 or 8 bit integers are those of a frozen model under adapters.
     """
     words, name = (text or "").lower(), framework.lower()
-    half = "float16" if re.search(r"\bfp16|\bfloat16", words) else "bfloat16"
+    half = "float16" if re.search(r"\b(fp16|float16|16-)", words) else "bfloat16"
     base = Precision(compute=half, weights=half, activations=half)
-    if re.search(r"\b(fp32|float32|tf32)", words) and not re.search(
-        r"bf16|bfloat16|fp16|float16|fp8|fp4", words
-    ):
-        return replace(FLOAT32, cache=base.cache)
+    narrow = re.search(r"bf16|bfloat16|fp16|float16|fp8|fp4", words)
+    if re.search(r"\b(fp32|float32|tf32|tfloat32|32-)", words) and not narrow:
+        compute = "tfloat32" if "tf" in words else "float32"
+        return replace(FLOAT32, compute=compute, cache=base.cache)
+    for pattern, weights in _FROZEN:
+        if re.search(pattern, words):
+            return replace(base, weights=weights)
     if re.search(r"pure|-true", words):
         return replace(base, gradients=half, master=False, moments=half)
     if "fp32" not in words and (half == "float16" or any(word in name for word in _HALF_GRADIENTS)):

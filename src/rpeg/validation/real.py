@@ -24,6 +24,7 @@ from rpeg.errors import InputError, nearest
 from rpeg.plan import Parallelism
 from rpeg.validation.naming import architecture_of, fabric_of, kind_of
 from rpeg.validation.outcome import Outcome
+from rpeg.validation.real_kernels import unfused
 
 Record = Mapping[str, Any]
 
@@ -97,7 +98,11 @@ def predict(record: Record) -> Outcome:
 
 
 def described(record: Record) -> Iteration:
-    """What a row says of its iteration. InputError names what it leaves out."""
+    """What a row says of its iteration. InputError names what it leaves out.
+
+    Pipelines generate pp − 1 tokens beyond the limit, and all later calls read them (ReaL at c3889be8,
+    impl/model/backend/pipe_engine/ds_pipe_engine.py: generate raises max_new_tokens by as many).
+    """
     setting, plan = record.get("setting") or {}, record.get("plan") or {}
     calls = plan.get("calls")
     if not calls:
@@ -112,7 +117,7 @@ def described(record: Record) -> Iteration:
         layouts={call: _layout(calls[call], plan) for call in _CALLS},
         samples=int(_given(setting, "batch_size")),
         prompt=int(_given(setting, "prompt_len")),
-        response=int(_given(setting, "gen_len")),
+        response=int(_given(setting, "gen_len")) + int(calls["actor_gen"]["pp"]) - 1,
         minibatches=int(_given(setting, "ppo_minibatches")),
         graphs=bool(setting.get("cuda_graph_generation")),
         offloaded="offload" in str(plan.get("ref_and_reward", "")),
@@ -128,6 +133,7 @@ def iteration(it: Iteration) -> Cost:
     for call, role, head in _SCORINGS:
         parts.append(_inference(it, call, role, head))
     parts += [_training(it, "actor_train", "actor", "lm"), _training(it, "critic_train", "critic", "value")]
+    parts.append(Cost("cleared cache", it.machine(fused=True).stack.network.turn_seconds, bound="host"))
     return sequence("iteration", parts)
 
 
@@ -158,7 +164,9 @@ def _inference(it: Iteration, call: str, role: str, head: Head) -> Cost:
     layout = it.layouts[call]
     execution = Execution(layout, _HALF, microbatch=_microbatch(it.samples, layout, layout.pp))
     tokens = Sequences.equal(it.samples, it.prompt + it.response)
-    machine = it.machine(fused=True)
+    machine = unfused(
+        it.machine(fused=True), it.architecture(role), layout.tp, execution.microbatch, training=False
+    )
     cost = infer_stage(it.architecture(role), tokens, execution, machine, heads=(head,))
     if not it.offloaded or role == "critic":
         return replace(cost, name=f"inference ({role})")
@@ -172,13 +180,11 @@ def _training(it: Iteration, call: str, role: str, head: Head) -> Cost:
     parts = 2 * layout.pp if layout.pp > 1 else 1
     execution = Execution(layout, _HALF, microbatch=_microbatch(samples, layout, parts), recompute="full")
     tokens = Sequences.equal(it.samples, it.prompt + it.response)
+    machine = unfused(
+        it.machine(fused=True), it.architecture(role), layout.tp, execution.microbatch, training=True
+    )
     cost = train_stage(
-        it.architecture(role),
-        tokens,
-        execution,
-        it.machine(fused=True),
-        updates=it.minibatches,
-        heads=(head,),
+        it.architecture(role), tokens, execution, machine, updates=it.minibatches, heads=(head,)
     )
     return replace(cost, name=f"train ({role})")
 

@@ -6,6 +6,8 @@ import importlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
+from rpeg.errors import InputError
+from rpeg.validation.form import check_form
 from rpeg.validation.kinds import kind_of_record
 from rpeg.validation.outcome import Kind
 
@@ -24,7 +26,7 @@ def repeated(records: Sequence[Record]) -> frozenset[int]:
     out: set[int] = set()
     for position, record in enumerate(records):
         kind = kind_of_record(record)
-        content = contents[kind](record) if kind in contents else None
+        content = _content(record, kind, contents[kind]) if kind is not None and kind in contents else None
         if content is None:
             continue
         other = kept.setdefault(content, position)
@@ -33,6 +35,15 @@ def repeated(records: Sequence[Record]) -> frozenset[int]:
             out.add(other if fuller else position)
             kept[content] = position if fuller else other
     return frozenset(out)
+
+
+def _content(record: Record, kind: Kind, content: Callable[[Record], Hashable | None]) -> Hashable | None:
+    """What the reader says; None for records of a wrong form, which it will refuse."""
+    try:
+        check_form(record, kind)
+    except InputError:
+        return None
+    return content(record)
 
 
 def _fields(value: object) -> int:

@@ -22,6 +22,11 @@ Record = Mapping[str, Any]
 _PROMPT = 110
 _PROMPTS = range(20, 1025)
 
+# Samples that a recipe with dynamic sampling generates for each that it trains: the loader draws three times the prompts,
+# and those whose answers all earn the same are left out (NVIDIA-NeMo/RL v0.5.0, examples/configs/recipes/llm/performance/
+# dapo-deepseek-v3-64n8g.yaml: batch_multiplier, use_dynamic_sampling). The table's batch of 512 is its optimizer's.
+_DRAWN = 3
+
 # Recipes that are not printed recompute activations where the model has more parameters than this; of the recipes that
 # are, all of 235B and more do and all of 30B do not (NVIDIA-NeMo/RL, examples/configs/recipes/llm/performance).
 _RECOMPUTED_FROM = 1e11
@@ -47,9 +52,10 @@ def table_row(record: Record) -> RlStep:
     layout = _trained(flat)
     devices, apart = _count(flat, "gpus", "n_gpus"), _generators(flat)
     width = _count(flat, "max_total_sequence_length", "max_seq_len")
-    trained = _count(flat, "samples_per_step", "gen_batch")
-    prompts = flat.get("num_prompts_per_step")
     group = int(flat.get("num_generations_per_prompt") or 1)
+    asked = int(flat.get("num_prompts_per_step") or 0) * group
+    dynamic = bool(asked) and str(flat.get("algorithm", "")).upper() == "DAPO"
+    trained = asked if dynamic else _count(flat, "samples_per_step", "gen_batch")
     batch = _count(flat, "train_global_batch_size", "train_gbs", "train_batch")
     prompt = _prompt(record, flat, response, trained, devices)
     fp8 = "fp8" in f"{flat.get('train_precision')} {flat.get('precision')}".lower()
@@ -58,7 +64,7 @@ def table_row(record: Record) -> RlStep:
         kind=kind,
         fabric=fabric_of({**flat, "n_gpus": devices}),
         devices=devices,
-        generated=max(trained, int(prompts) * group if prompts else 0),
+        generated=_DRAWN * asked if dynamic else max(trained, asked),
         trained=trained,
         group=group,
         prompt=prompt,
@@ -76,6 +82,7 @@ def table_row(record: Record) -> RlStep:
         staleness=_staleness(flat),
         generators=apart,
         memory_share=flat.get("gen_gpu_mem_util"),
+        padded=True,
     )
 
 
@@ -217,7 +224,8 @@ def _generated(flat: Record, devices: int) -> Execution:
         raise InputError("the layout of generation is not given")
     words = f"{flat.get('gen_precision')} {flat.get('precision')}".lower()
     narrow = "fp8" in str(flat.get("gen_precision") or words).lower()
-    precision = Precision(compute="float8", weights="float8") if narrow else Precision()
+    # 8-bit rollouts have a scale for every block of 128 × 128 (NVIDIA-NeMo/RL v0.5.0, nemo_rl/models/generation/fp8.py)
+    precision = Precision(compute="float8-block", weights="float8") if narrow else Precision()
     layout = Parallelism(dp=max(1, devices // (tp * pp)), tp=tp, pp=pp, ep=int(flat.get("gen_ep") or 1))
     return Execution(layout, precision, graphs=not flat.get("gen_enforce_eager"))
 

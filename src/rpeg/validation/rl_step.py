@@ -20,8 +20,13 @@ Ints = npt.NDArray[np.int64]
 # Draws of lengths that a cost is integrated over: seeded, so that a row always has the same prediction.
 _SEED = 0
 
-# The stack whose generation launches kernel by kernel.
-_PLAIN = "eager"
+# Of the eight tensor-parallel collectives of a layer, two scatters, those of backward, run behind products of weight
+# gradients where nothing is done about it (Megatron-Core, tensor_parallel/layers.py); none of a forward alone does.
+_TRAINING_OVERLAP, _SCORING_OVERLAP = 0.25, 0.0
+# Host time for the log-probability of one sampled token on its way out of vLLM, which rollouts ask for (NeMo RL v0.5.0,
+# nemo_rl/models/generation/vllm/vllm_worker.py): tokens/s with and without it, 13,583 and 18,645 at 64 sequences of a
+# 0.5B model (vllm-project/vllm pull request 57442).
+_LOGPROB_SECONDS = 1 / 13583 - 1 / 18645
 # vLLM runs up to 1,024 sequences at once on devices of 70 GiB and more but A100 (vllm/engine/arg_utils.py).
 _LARGE_BYTES, _LARGE_ROWS = 70 * 2**30, 1024
 
@@ -37,6 +42,8 @@ class RlStep:
     generators: devices that only generate; 0: all devices do everything in turn. offloaded: the optimizer rests in
     host memory while others run. memory_share: of the card that the engine may take; None: its default.
     critic: a value model of the same shape is scored and trained too.
+    padded: micro-batches are as long as the longest of all, where pipelines hand them on or nothing is packed
+    (NVIDIA-NeMo/RL v0.5.0, nemo_rl/models/megatron/common.py: _get_pack_sequence_parameters_for_megatron).
     """
 
     architecture: Architecture
@@ -61,20 +68,33 @@ class RlStep:
     offloaded: bool = True
     memory_share: float | None = None
     critic: bool = False
+    padded: bool = False
 
     def machine(self, software: str) -> Machine:
         """The devices under a stack."""
         return Machine(self.kind, self.fabric, stack(software, self.kind.name))
 
+    def trainer(self, overlap: float) -> Machine:
+        """The devices under the training stack, kernels launched one by one; overlap: of tensor parallelism.
+
+        Frameworks for RL set neither graphs of layers nor user buffers of TransformerEngine, which recipes for
+        pre-training do (NVIDIA-NeMo/RL v0.6.0, nemo_rl/models/megatron/setup.py; verl, its Megatron engine).
+        """
+        machine = self.machine(self.training)
+        traits = machine.stack.training
+        launched = stack(self.training).training.host_seconds_per_expert_layer
+        overlap = min(overlap, traits.tensor_overlap)
+        traits = replace(traits, host_seconds_per_expert_layer=launched, tensor_overlap=overlap)
+        return replace(machine, stack=replace(machine.stack, training=traits))
+
     @property
     def engine(self) -> Machine:
-        """The devices under the engine; without captured graphs it launches kernels as plain forwards do."""
+        """The devices under the engine, which hands out a log-probability with each token."""
         machine = self.machine(self.serving)
         serving = machine.stack.serving
-        if self.generate.graphs or serving.launch_seconds:
-            return machine
-        plain = stack(_PLAIN, self.kind.name).serving.launch_seconds
-        return replace(machine, stack=replace(machine.stack, serving=replace(serving, launch_seconds=plain)))
+        if self.serving == "vllm":
+            serving = replace(serving, row_seconds=serving.row_seconds + _LOGPROB_SECONDS)
+        return replace(machine, stack=replace(machine.stack, serving=serving))
 
     @property
     def rows(self) -> int | None:
@@ -128,29 +148,35 @@ def _batch(step: RlStep, execution: Execution, updates: int) -> tuple[Sequences,
     """The trained samples, and an execution whose token budget is what bins of whole sequences really hold."""
     prompts, responses = drawn(step, step.trained)
     sequences = Sequences.of(prompts, responses)
+    sequences = replace(sequences, scored=sequences.tokens)  # every token passes the head
     if not execution.token_budget:
-        return sequences, execution
+        return (Sequences.equal(sequences.count, sequences.longest) if step.padded else sequences), execution
     share = max(1, step.trained // (execution.parallelism.dp * updates))
     lengths = (prompts + responses)[:share]
-    full = -(-int(lengths.sum()) // bins(lengths, execution.token_budget))
+    held = filled(lengths, execution.token_budget)
+    full = -(-sum(held) // len(held))
+    if step.padded and execution.parallelism.pp > 1:
+        fuller = max(held) / (sum(held) / len(held))
+        full, tokens = max(held), round(sequences.tokens * fuller)
+        sequences = replace(sequences, tokens=tokens, scored=tokens)
     return replace(sequences, longest=min(sequences.longest, full)), replace(execution, token_budget=full)
 
 
-def bins(lengths: Ints, size: int) -> int:
-    """How many bins of `size` tokens hold sequences of these lengths, first fit in falling order."""
-    left: list[int] = []
+def filled(lengths: Ints, size: int) -> list[int]:
+    """Tokens in each of the bins of `size` tokens that hold sequences of these lengths, first fit in falling order."""
+    held: list[int] = []
     for length in sorted((int(n) for n in lengths), reverse=True):
-        for index, room in enumerate(left):
-            if room >= length:
-                left[index] = room - length
+        for index, tokens in enumerate(held):
+            if tokens + length <= size:
+                held[index] += length
                 break
         else:
-            left.append(max(size - length, 0))
-    return len(left)
+            held.append(length)
+    return held
 
 
 def _scoring(step: RlStep) -> list[Cost]:
-    machine = step.machine(step.training)
+    machine = step.trainer(_SCORING_OVERLAP)
     sequences, execution = _batch(step, step.score, 1)
     out = [_turn(machine)]
     if step.scorings:
@@ -165,7 +191,7 @@ def _scoring(step: RlStep) -> list[Cost]:
 
 
 def _training(step: RlStep) -> list[Cost]:
-    machine = step.machine(step.training)
+    machine = step.trainer(_TRAINING_OVERLAP)
     sequences, execution = _batch(step, step.train, step.updates)
     heads: list[tuple[str, tuple[Head, ...]]] = [("train", ("lm",))]
     if step.critic:
@@ -193,7 +219,8 @@ def _refit(step: RlStep) -> list[Cost]:
         step.fabric,
     )
     tensors = named_tensors(step.architecture)
-    moved = sync(plan, machine, "broadcast" if apart else "ipc", tensors=tensors)
+    # NVIDIA-NeMo/RL pull request 1379 (v0.4.0): buckets are gathered while others are broadcast
+    moved = sync(plan, machine, "broadcast" if apart else "ipc", tensors=tensors, overlapped=apart)
     if apart or not step.offloaded:
         return [moved]
     wake = Cost("wake", machine.stack.network.wake_seconds, bound="host")

@@ -28,7 +28,7 @@ _AHEAD_SINCE = {"vllm": (0, 14), "sglang": (0, 4), "trtllm": (1, 0), "tensorrt":
 
 def schedules_ahead(engine: str) -> bool:
     """Whether this engine, "vllm 0.12.0", prepares steps ahead; so does one whose version is not said."""
-    words = engine.lower().split()
+    words = engine.lower().split() or [""]
     since = next((least for name, least in _AHEAD_SINCE.items() if words[0].startswith(name)), (0, 0))
     found = re.match(r"v?(\d+)\.(\d+)", words[1]) if len(words) > 1 else None
     return found is None or (int(found[1]), int(found[2])) >= since

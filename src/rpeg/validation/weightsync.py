@@ -33,7 +33,7 @@ _GIB = 2**30
 def predict(record: Record) -> Outcome:
     """The outcome of one row; what it describes and cannot be expressed is named in the outcome's reason."""
     flat = flattened(record)
-    measured, model = _measured(record), str(flat.get("model", ""))
+    measured, model = _measured(record), flat["model"]
     setting = f"{model}, {flat.get('gpu', 'unnamed device')}: {_words(flat)}"
     outcome = Outcome(
         str(record.get("id", "")), str(record.get("source", "")), "weightsync", setting, measured
@@ -54,6 +54,8 @@ def flattened(record: Record) -> dict[str, Any]:
     """The fields of a record and of its setting on one level, device counts under one name."""
     flat = {**record, **(record.get("setting") or {})}
     flat["n_gpus"] = flat.get("n_gpus") or flat.get("gpus")
+    model = flat.get("model")
+    flat["model"] = str(model.get("name") if isinstance(model, Mapping) else model or "")
     flat["infer_tp"] = flat.get("infer_tp") or flat.get("tp")
     return flat
 
@@ -63,7 +65,7 @@ def content(record: Record) -> tuple[Any, ...] | None:
     flat, seconds = flattened(record), _measured(record)
     if seconds is None:
         return None
-    name = re.sub(r"[^a-z0-9]", "", re.split(r"[\s(]", str(flat.get("model", "")))[0].lower())
+    name = re.sub(r"[^a-z0-9]", "", re.split(r"[\s(]", flat["model"])[0].lower())
     return ("weightsync", name.removesuffix("instruct2507").removesuffix("instruct"), seconds)
 
 
@@ -71,7 +73,7 @@ def _cost(flat: Record) -> tuple[Cost, float]:
     """The transfer, and the seconds that a receiver's own weights take at the full rate of its fastest link."""
     kind = kind_of(_device(str(flat.get("gpu") or "")))
     trainers, servers, tp, strategy = _placement(flat)
-    architecture = architecture_of({"name": _model(str(flat.get("model", "")))})
+    architecture = architecture_of({"name": _model(flat["model"])})
     machine = Machine(
         kind,
         fabric_of({**flat, "gpu": kind.name, "n_gpus": trainers + servers}),
@@ -88,7 +90,16 @@ def _cost(flat: Record) -> tuple[Cost, float]:
     bucket = float((flat.get("measured") or {}).get("bucket_gib") or 2.0) * _GIB
     tensors = named_tensors(architecture, scaled=dtype == "float8" and strategy == "staged")
     least = plan.receive_needed_bytes / machine.fabric.levels[0][0].bandwidth_bytes_per_second
-    return sync(plan, machine, strategy, tensors=tensors, bucket_bytes=bucket), least
+    return sync(
+        plan, machine, strategy, tensors=tensors, bucket_bytes=bucket, one_by_one=_one_by_one(flat)
+    ), least
+
+
+def _one_by_one(flat: Record) -> bool:
+    """verl without its checkpoint engine broadcasts and loads each tensor by itself (volcengine/verl at dca8d29a,
+    recipe/one_step_off_policy/fsdp_workers.py, sync_rollout_weights)."""
+    plain = "->rollouter" in _words(flat) and "checkpoint-engine" not in _words(flat)
+    return plain or "sync_s_without_ckpt_engine" in (flat.get("metrics") or {})
 
 
 def _device(gpu: str) -> str:

@@ -33,8 +33,8 @@ class Evidence:
 
     @cached_property
     def commands(self) -> Mapping[Item, Entry]:
-        """The launch or sync of each item."""
-        return _first(e for e in self.trace.entries if e.what in (What.LAUNCH, What.SYNC))
+        """The command that begins each item."""
+        return _first(e for e in self.trace.entries if e.what.begins)
 
     @cached_property
     def finished(self) -> Mapping[Item, Entry]:

@@ -10,6 +10,13 @@ from rpeg.plan import Item, ItemKind
 from rpeg.trace import Entry, What
 from rpeg.verify.evidence import CLOCK_SLACK_SECONDS, Breach, Evidence, Property
 
+_COMMANDS = {
+    ItemKind.RUN: What.LAUNCH,
+    ItemKind.TRANSFER: What.SYNC,
+    ItemKind.RELOAD: What.RELOAD,
+    ItemKind.OFFLOAD: What.OFFLOAD,
+}
+
 
 def log_has_no_gaps(evidence: Evidence) -> Iterator[Breach]:
     entries = evidence.trace.entries
@@ -31,7 +38,7 @@ def events_follow_commands(evidence: Evidence) -> Iterator[Breach]:
     """An event tells of an item that was commanded before and has not ended."""
     running: set[Item] = set()
     for entry in evidence.trace.entries:
-        if entry.what in (What.LAUNCH, What.SYNC):
+        if entry.what.begins:
             running.add(entry.item)
         elif not entry.what.is_command:
             if entry.item not in running:
@@ -59,7 +66,7 @@ def items_are_the_plans(evidence: Evidence) -> Iterator[Breach]:
     trace = evidence.trace
     for item, entry in evidence.commands.items():
         task = evidence.task(item)
-        wanted = What.LAUNCH if item.kind is ItemKind.RUN else What.SYNC
+        wanted = _COMMANDS[item.kind]
         if task is None:
             yield f"{item} is commanded, and the plan has no such item", (entry,)
         elif not trace.first_step <= item.step <= trace.steps or not task.fires(item.step, trace.steps):

@@ -15,10 +15,11 @@ from rpeg.verify.memory import MEMORY
 from rpeg.verify.order import ORDER
 from rpeg.verify.placement import PLACEMENT
 from rpeg.verify.proof import Finding, Proof, describe
+from rpeg.verify.residency import RESIDENCY
 from rpeg.verify.samples import SAMPLES
 from rpeg.verify.versions import VERSIONS
 
-PROPERTIES: tuple[Property, ...] = LOG + PLACEMENT + ORDER + CLOCKS + VERSIONS + SAMPLES + MEMORY
+PROPERTIES: tuple[Property, ...] = LOG + PLACEMENT + ORDER + CLOCKS + VERSIONS + SAMPLES + MEMORY + RESIDENCY
 
 
 def plan_can_run(evidence: Evidence) -> Iterator[Breach]:

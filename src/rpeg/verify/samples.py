@@ -94,20 +94,26 @@ def tokens_are_those_of_the_samples(evidence: Evidence) -> Iterator[Breach]:
     evaluation has tokens.
     """
     simulated = evidence.trace.source == "simulated"
-    first: dict[tuple[int, tuple[int, ...]], Span] = {}
-    for span in evidence.trace.spans:
+    first: dict[tuple[int, str, tuple[int, ...]], Span] = {}
+    graph = evidence.trace.plan.graph
+    spans = sorted(evidence.trace.spans, key=lambda span: len(graph.generators_of(span.item.name)))
+    for span in spans:
         generates = evidence.kind(span.item) is Kind.GENERATE
         task = evidence.task(span.item)
         idle = task is not None and not task.covers and not generates
         if span.tokens < len(span.ids) or (span.tokens and idle):
             yield f"{span.item} worked on {span.tokens} tokens of {len(span.ids)} samples", (span,)
         if span.ids and not (simulated and generates):
-            other = first.setdefault((span.item.step, tuple(sorted(span.ids))), span)
-            if other.tokens != span.tokens:
+            sources = graph.generators_of(span.item.name) or ("",)
+            keys = [(span.item.step, source, tuple(sorted(span.ids))) for source in sources]
+            others = [first.get(key, span) for key in keys]
+            if len(keys) == 1:  # of several generators' samples it may count the ones or the others
+                first.setdefault(keys[0], span)
+            if span.tokens not in (other.tokens for other in others):
                 yield (
-                    f"{span.item} worked on {span.tokens} tokens of the samples of which {other.item} had "
-                    f"{other.tokens}",
-                    (other, span),
+                    f"{span.item} worked on {span.tokens} tokens of the samples of which {others[0].item} had "
+                    f"{others[0].tokens}",
+                    (others[0], span),
                 )
 
 

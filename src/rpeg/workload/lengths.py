@@ -46,7 +46,7 @@ class Lengths:
         if not math.isclose(total, 1.0, rel_tol=1e-12):
             object.__setattr__(self, "weights", tuple(weight / total for weight in self.weights))
 
-    @property
+    @cached_property
     def mean(self) -> float:
         """Mean length in tokens."""
         return math.fsum(v * w for v, w in zip(self.values, self.weights, strict=True))
@@ -180,7 +180,8 @@ def _check_mean(mean: float, longest: int) -> None:
 
 def normal_cdf(x: Floats) -> Floats:
     """The standard normal distribution function, element by element."""
-    return np.array([NormalDist().cdf(float(v)) for v in np.ravel(x)]).reshape(np.shape(x))
+    root = math.sqrt(2.0)
+    return np.array([0.5 * (1.0 + math.erf(v / root)) for v in np.ravel(x).tolist()]).reshape(np.shape(x))
 
 
 def _bisect(rising: Callable[[float], float], target: float, low: float, high: float) -> float:

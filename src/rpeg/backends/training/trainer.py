@@ -169,20 +169,25 @@ class Trainer:
         temperature: float = 1.0,
         microbatch: int,
         entropy: bool = False,
+        value_gradient_scale: float = 1.0,
     ) -> dict[str, float]:
         """One optimizer step for each minibatch. Collective.
 
         minibatches: this rank's rows of each one, possibly none; every rank gives as many. weights: (n,)
         for each minibatch, what each token of a row weighs in the loss of the whole minibatch. loss: called
         with all columns of a micro-batch, `logprobs`, `entropy` where asked for, and `new_values` where the
-        model has a value head.
+        model has a value head. value_gradient_scale: how strongly the values pull at the backbone.
 
         Returns, the same on every rank: `loss`, `grad_norm` and `lr` (means over the minibatches),
-        `tokens`, `applied` and `skipped` steps, and every metric of the loss averaged over tokens.
+        `tokens`, `applied` and `skipped` steps, and every metric of the loss averaged over tokens, or the largest
+        where its name ends in `_max`.
         """
         rows = [split(samples, microbatch) for samples in minibatches]
         counts = self._agreed([len(r) for r in rows])
-        wanted = self._training_outputs(temperature, entropy)
+        heads = self.model.heads
+        wanted = Wanted(
+            "lm" in heads, entropy, "value" in heads, temperature, self.logit_chunk, value_gradient_scale
+        )
         tally, steps = Tally(), []
         for samples, weight, parts, count in zip(minibatches, weights, rows, counts, strict=True):
             self.parameters.zero_gradients()
@@ -229,10 +234,6 @@ class Trainer:
         self.optimizer.step(gradients, lr=rate, update=self.updates)
         self.updates += 1
         return Update(norm, rate, applied=True)
-
-    def _training_outputs(self, temperature: float, entropy: bool) -> Wanted:
-        heads = self.model.heads
-        return Wanted("lm" in heads, entropy, "value" in heads, temperature, self.logit_chunk)
 
     def _summary(self, tally: Tally, steps: list[Update]) -> dict[str, float]:
         loss, tokens, metrics = tally.reduce(self.group, self.device)

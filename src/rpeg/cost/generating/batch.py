@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
+from rpeg.cost.generating.lengths import Lengths
 from rpeg.errors import InputError
 
 Ints = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Batch:
     """(replicas, samples) tables; where a replica has fewer samples, some of length 0 fill its row.
 
     heads: tokens of each sample's prompt that are to be prefilled; 0 where another sample of the group brings them.
-    order: (input samples,) the place of each in the flattened table.
+    order: (input samples,) the place of each in the flattened table. Compared by identity: one is dealt once.
     """
 
     prompts: Ints
@@ -36,12 +38,13 @@ class Batch:
         return int(self.prompts.shape[1])
 
 
-def deal(prompts: Ints, responses: Ints, samples_per_prompt: int, share: bool, replicas: int) -> Batch:
-    """Contiguous blocks of whole groups for each replica, as even as can be. prompts, responses: (samples,).
+@lru_cache(maxsize=32)
+def deal(lengths: Lengths, samples_per_prompt: int, share: bool, replicas: int) -> Batch:
+    """Contiguous blocks of whole groups for each replica, as even as can be.
 
-    share: a group's prompt is prefilled once. InputError where lengths do not match or groups are not whole.
+    share: a group's prompt is prefilled once. InputError where groups are not whole.
     """
-    prompts, responses = np.asarray(prompts, np.int64), np.asarray(responses, np.int64)
+    prompts, responses = lengths.prompts, lengths.responses
     n = samples_per_prompt
     _check(prompts, responses, n)
     groups = len(prompts) // n
@@ -60,10 +63,6 @@ def deal(prompts: Ints, responses: Ints, samples_per_prompt: int, share: bool, r
 
 
 def _check(prompts: Ints, responses: Ints, n: int) -> None:
-    if prompts.ndim != 1 or prompts.shape != responses.shape:
-        raise InputError(
-            f"generate: {prompts.shape} prompt lengths and {responses.shape} response lengths; one of each a sample"
-        )
     if n < 1 or len(prompts) % n:
         whole = len(prompts) // n * n if n > 0 else 0
         raise InputError(

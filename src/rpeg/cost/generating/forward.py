@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from rpeg.architecture import Architecture
-from rpeg.architecture.model import Layer
+from rpeg.architecture.model import FeedForward, Layer, Mixer
 from rpeg.cost.execution import Execution
 from rpeg.cost.generating.layers import ACTIVATION_BYTES, Part, Rank
 from rpeg.cost.generating.layout import Layout, layout_of
 from rpeg.cost.generating.load import Load
 from rpeg.cost.kernels import Amount, Kernels, Timed, kernels_of
+from rpeg.cost.kernels.timed import largest
 from rpeg.cost.kernels.work import stored
 from rpeg.cost.machine import Machine
 from rpeg.cost.network import Collective, collective_seconds
@@ -88,13 +89,17 @@ class Forward:
     def leaves(self, load: Load) -> list[Leaf]:
         """The parts of such a pass; their seconds add up.
 
-        Where pipeline stages work on different micro-batches at once, all of them have given every sequence a token
-        after as long as one micro-batch takes through all stages.
+        Pipeline stages work on micro-batches. Interleaved, all stages are busy, and every sequence has its token after
+        as long as one micro-batch takes through all stages; serial, one micro-batch follows the other, and each reads
+        the weights again.
         """
-        slots = 1 if self.serving.pipeline == "serial" else self.layout.pp
-        own = _split(load, self.layout.attention_dp, slots)
-        summed = self._device(own, load.tokens / slots)
+        serial = self.serving.pipeline == "serial" and self.layout.pp > 1
+        parts = np.clip(load.outputs, 1.0, self.layout.pp) if serial else self.layout.pp
+        own = _split(load, self.layout.attention_dp, parts)
+        summed = self._device(own, load.tokens / parts)
         leaves = [self._leaf(name, timed, bound) for name, (timed, bound) in summed.items()]
+        if serial:
+            leaves = [replace(leaf, seconds=leaf.seconds * parts) for leaf in leaves]
         device: Amount = 0.0
         for leaf in leaves:
             device = device + leaf.seconds
@@ -103,16 +108,35 @@ class Forward:
     def _device(self, own: Load, pooled: Amount) -> dict[str, tuple[list[tuple[float, Timed]], Bound | None]]:
         """Every kernel and message by name, each with the number of layers that have it."""
         out: dict[str, tuple[list[tuple[float, Timed]], Bound | None]] = {}
-        for layer, count in self.architecture.groups:
-            for part in self.rank.parts(layer, own, pooled):
-                out.setdefault(part.name, ([], None))[0].append((float(count), part.timed))
+        for count, parts in self._layers(own, pooled):
+            for part in parts:
+                out.setdefault(part.name, ([], None))[0].append((count, part.timed))
+        for layer, number in self.architecture.groups:
             for part in self._messages(layer, own, pooled):
-                out.setdefault(part.name, ([], "network"))[0].append((float(count), part.timed))
+                out.setdefault(part.name, ([], "network"))[0].append((float(number), part.timed))
         for part in self.rank.head(own.outputs):
             out.setdefault(part.name, ([], None))[0].append((1.0, part.timed))
         for part in self._ends(own):
             out.setdefault(part.name, ([], "network"))[0].append((1.0, part.timed))
         return out
+
+    def _layers(self, own: Load, pooled: Amount) -> Iterator[tuple[float, Iterator[Part]]]:
+        """Kernels of each kind of mixer and of feed-forward, each with the number of layers that have it."""
+        mixers, feed_forwards = self.kinds
+        for mixer, count in mixers:
+            yield count, self.rank.mixer(mixer, own)
+        for kind, count in feed_forwards:
+            yield count, self.rank.feed_forward(kind, own, pooled)
+
+    @cached_property
+    def kinds(self) -> tuple[tuple[tuple[Mixer, float], ...], tuple[tuple[FeedForward, float], ...]]:
+        """Numbers of layers by their mixer, and by their feed-forward."""
+        mixers: dict[Mixer, float] = {}
+        feed_forwards: dict[FeedForward, float] = {}
+        for layer, count in self.architecture.groups:
+            mixers[layer.mixer] = mixers.get(layer.mixer, 0.0) + count
+            feed_forwards[layer.feed_forward] = feed_forwards.get(layer.feed_forward, 0.0) + count
+        return tuple(mixers.items()), tuple(feed_forwards.items())
 
     def _messages(self, layer: Layer, own: Load, pooled: Amount) -> Iterator[Part]:
         """Collectives of one layer: sums over the tensor-parallel ranks, and tokens on their way to experts."""
@@ -145,22 +169,22 @@ class Forward:
         traits, layers = self.serving, self.architecture.layers
         work = traits.step_seconds + traits.row_seconds * load.outputs
         # Passes over prompts are not captured; an engine that works ahead has launched them when their time comes.
-        eager = np.where(
-            np.asarray(load.prompt_tokens) > 0, not self.overlapped or not self.graphs, not self.graphs
-        )
-        launches = np.where(eager, layers * traits.launch_seconds, 0.0)
+        prompts, steps = not self.overlapped or not self.graphs, not self.graphs
+        every = layers * traits.launch_seconds
+        launches: Amount = every * (prompts if _some(load.prompt_tokens) else steps)
+        if isinstance(load.prompt_tokens, np.ndarray) and prompts != steps:
+            launches = np.where(load.prompt_tokens > 0, every * prompts, every * steps)
         if self.overlapped:
             gap = traits.gap_seconds + traits.gap_row_seconds * load.outputs
-            seconds = np.maximum(gap, work + launches - device)
+            seconds = largest(gap, work + launches - device)
         else:
-            seconds = work + np.maximum(launches - device, 0.0)
+            seconds = work + largest(launches - device, 0.0)
         return Leaf("host", "host", seconds, 0.0, 0.0, False)
 
     def _leaf(self, name: str, timed: list[tuple[float, Timed]], bound: Bound | None) -> Leaf:
-        seconds: Amount = 0.0
-        flops: Amount = 0.0
-        moved: Amount = 0.0
-        for count, each in timed:
+        count, first = timed[0]
+        seconds, flops, moved = count * first.seconds, count * first.flops, count * first.bytes
+        for count, each in timed[1:]:
             seconds = seconds + count * each.seconds
             flops = flops + count * each.flops
             moved = moved + count * each.bytes
@@ -235,12 +259,23 @@ def _message(kind: Collective, size_bytes: float, ranks: int, machine: Machine) 
     return collective_seconds(kind, size_bytes, ranks, machine)
 
 
-def _split(load: Load, groups: int, microbatches: int) -> Load:
+def _split(load: Load, groups: int, microbatches: Amount) -> Load:
     """The share of one attention group in one micro-batch; at least one row where there are any."""
     parts = groups * microbatches
-    if parts == 1:
+    if np.ndim(parts) == 0 and parts == 1:
         return load
-    rows = np.where(np.asarray(load.rows) > 0, np.maximum(np.asarray(load.rows) / parts, 1.0), 0.0)
-    outputs = np.where(np.asarray(load.outputs) > 0, np.maximum(np.asarray(load.outputs) / parts, 1.0), 0.0)
+    rows = _shared(load.rows, parts)
+    outputs = rows if load.outputs is load.rows else _shared(load.outputs, parts)
     busiest = load.crowding / parts
     return Load(rows, load.context, load.prompt_tokens * busiest, load.pairs * busiest, outputs)
+
+
+def _shared(rows: Amount, parts: Amount) -> Amount:
+    """Rows of one of so many parts, at least one where there are any."""
+    if isinstance(rows, float) and isinstance(parts, float | int):
+        return max(rows / parts, 1.0) if rows > 0 else 0.0
+    return np.where(np.asarray(rows) > 0, np.maximum(np.asarray(rows) / parts, 1.0), 0.0)
+
+
+def _some(amount: Amount) -> bool:
+    return bool(amount > 0 if isinstance(amount, float | int) else (amount > 0).all())

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from rpeg.architecture import Architecture
-from rpeg.architecture.layers import Latent, Layer
+from rpeg.architecture.layers import FeedForward, Latent, Mixer
 from rpeg.cost.generating.layout import Layout
 from rpeg.cost.generating.load import Load
 from rpeg.cost.kernels import Amount, Kernels, Timed
+from rpeg.cost.kernels.timed import largest
 from rpeg.cost.kernels.work import stored
 from rpeg.cost.precision import BYTES_OF, Precision
 
@@ -25,8 +27,7 @@ UNPACKED_EFFICIENCY = 0.6
 NARROWING_SECONDS, NARROWING_BYTES = 8e-6, 5 / 0.57
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """A kernel, or like ones together: name, and Timed of one layer."""
 
     name: str
@@ -48,17 +49,20 @@ class Rank:
     static_scales: bool
     tuned: Kernels | None = None
 
-    def parts(self, layer: Layer, load: Load, pooled: Amount) -> Iterator[Part]:
-        """Kernels of one layer for a load that is this rank's own; pooled: tokens of all ranks that share experts."""
-        if layer.mixer == "latent":
+    def mixer(self, mixer: Mixer, load: Load) -> Iterator[Part]:
+        """Kernels of what mixes tokens in one layer, for a load that is this rank's own."""
+        if mixer == "latent":
             yield from self._latent(load)
-        elif layer.mixer == "recurrent":
+        elif mixer == "recurrent":
             yield from self._recurrent(load)
-        elif layer.mixer != "none":
-            yield from self._attention(load, layer.mixer == "window")
-        if layer.feed_forward == "dense":
+        elif mixer != "none":
+            yield from self._attention(load, mixer == "window")
+
+    def feed_forward(self, kind: FeedForward, load: Load, pooled: Amount) -> Iterator[Part]:
+        """Kernels of what follows the mixer. pooled: tokens of all ranks that share experts."""
+        if kind == "dense":
             yield from self._ffn("feed-forward", load.tokens, self.architecture.ffn // self.layout.tp)
-        elif layer.feed_forward == "moe":
+        elif kind == "moe":
             yield from self._experts(load.tokens, pooled)
 
     def head(self, outputs: Amount) -> Iterator[Part]:
@@ -196,7 +200,7 @@ class Rank:
             return self._unpacked(timed, p.weights, p.compute)
         if self.static_scales and p.compute == "float8":
             moved = NARROWING_BYTES * tokens * k / self.kernels.kind.memory_bandwidth_bytes_per_second
-            seconds = np.maximum(timed.seconds - np.maximum(NARROWING_SECONDS, moved), timed.seconds / 2)
+            seconds = largest(timed.seconds - largest(NARROWING_SECONDS, moved), timed.seconds / 2)
             return Timed(seconds, timed.flops, timed.bytes, timed.measured)
         return timed
 
@@ -223,7 +227,7 @@ class Rank:
         kind = self.kernels.kind
         saved = timed.bytes * (1 - share) / kind.memory_bandwidth_bytes_per_second
         arithmetic = timed.flops / (UNPACKED_EFFICIENCY * kind.peak(stored(compute)))
-        seconds = np.maximum(np.maximum(timed.seconds - saved, timed.seconds * share), arithmetic)
+        seconds = largest(largest(timed.seconds - saved, timed.seconds * share), arithmetic)
         return Timed(seconds, timed.flops, timed.bytes * share)
 
     def _passes(self, tokens: Amount, width: float, kernels: int) -> Part:
@@ -232,8 +236,8 @@ class Rank:
 
     def _small(self, moved: Amount, kernels: int) -> Timed:
         timed = self.kernels.memory(moved)
-        return Timed(np.maximum(timed.seconds, kernels * self.kernels.floor_seconds), 0.0, moved)
+        return Timed(largest(timed.seconds, kernels * self.kernels.floor_seconds), 0.0, moved)
 
 
 def _any(amount: Amount) -> bool:
-    return bool(np.any(amount))
+    return bool(amount if isinstance(amount, float | int) else np.any(amount))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from rpeg.cost.kernels import Amount
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Load:
     """One pass over all sequences of a replica; numbers, or arrays of one shape for many passes.
 
@@ -24,9 +25,13 @@ class Load:
     outputs: Amount = 0.0
     crowding: Amount = 1.0
 
-    @property
+    @cached_property
     def tokens(self) -> Amount:
-        """That pass the layers."""
+        """That pass the layers. One array for all kernels that ask."""
+        if isinstance(self.prompt_tokens, float) and not self.prompt_tokens:
+            return self.rows
+        if isinstance(self.rows, float) and not self.rows:
+            return self.prompt_tokens
         return self.rows + self.prompt_tokens
 
 

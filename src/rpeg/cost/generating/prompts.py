@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,15 +30,19 @@ def together(forward: Forward, prompts: Prompts, crowding: Amount = 1.0) -> list
     crowding: tokens of the busiest attention group over the mean.
     """
     budget = forward.serving.prompt_budget * forward.layout.attention_dp / crowding
-    passes = np.maximum(1.0, np.ceil(np.asarray(prompts.tokens) / budget))
+    if isinstance(prompts.tokens, float) and isinstance(budget, float | int):
+        passes = max(1.0, float(math.ceil(prompts.tokens / budget)))
+        some = passes if prompts.tokens > 0 else 0.0
+    else:
+        passes = np.maximum(1.0, np.ceil(np.asarray(prompts.tokens) / budget))
+        some = np.where(np.asarray(prompts.tokens) > 0, passes, 0.0)
     load = Load(
         prompt_tokens=prompts.tokens / passes,
         pairs=prompts.pairs / passes,
         outputs=prompts.count / passes,
         crowding=crowding,
     )
-    some = np.asarray(prompts.tokens) > 0
-    return [leaf.times(np.where(some, passes, 0.0)) for leaf in forward.leaves(load)]
+    return [leaf.times(some) for leaf in forward.leaves(load)]
 
 
 def between(

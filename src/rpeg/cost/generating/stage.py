@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import numpy.typing as npt
 
@@ -11,9 +13,10 @@ from rpeg.cost.generating.batch import Batch, deal
 from rpeg.cost.generating.capacity import pool_of
 from rpeg.cost.generating.forward import Forward, Leaf, forward_of
 from rpeg.cost.generating.generation import Generation
+from rpeg.cost.generating.lengths import Lengths
 from rpeg.cost.generating.load import decode
 from rpeg.cost.generating.places import Places, places
-from rpeg.cost.generating.policy import Policy
+from rpeg.cost.generating.policy import Batching, Policy
 from rpeg.cost.generating.prompts import Prompts, between, together
 from rpeg.cost.generating.timeline import Intervals, Timeline, intervals, timeline
 from rpeg.cost.kernels import Amount
@@ -43,17 +46,39 @@ def generate_stage(
     prompt_lengths, response_lengths: (samples,) tokens, group after group of `samples_per_prompt`. Data-parallel
     replicas get blocks of whole groups; the gang ends with the slowest. InputError where the layout does not divide
     the model or groups are not whole, InfeasibleError where weights or the longest sample do not fit.
+
+    What was asked is kept. Lengths in read-only arrays are found by their identity, others by their values.
     """
+    lengths = Lengths.of(prompt_lengths, response_lengths)
+    return _generated(architecture, lengths, execution, machine, samples_per_prompt, policy)
+
+
+@lru_cache(maxsize=256)
+def _generated(
+    architecture: Architecture,
+    drawn: Lengths,
+    execution: Execution,
+    machine: Machine,
+    samples_per_prompt: int,
+    policy: Policy,
+) -> Generation:
     forward = forward_of(architecture, execution, machine, policy.overlapped)
     layout = forward.layout
-    batch = deal(prompt_lengths, response_lengths, samples_per_prompt, policy.share_prefixes, layout.replicas)
+    batch = deal(drawn, samples_per_prompt, policy.share_prefixes, layout.replicas)
     pool = pool_of(architecture, execution, machine, policy)
     sharing = samples_per_prompt if policy.share_prefixes else 1
     limit = (policy.max_rows or forward.serving.max_rows) * layout.attention_dp
     room = places(batch, pool, sharing, limit, layout.attention_dp)
-    lengths = batch.responses if policy.batching == "continuous" else _padded(batch.responses, room.count)
+    return _timed(forward, batch, *_course(batch, room.count, policy.batching), room)
+
+
+@lru_cache(maxsize=32)
+def _course(batch: Batch, count: int, batching: Batching) -> tuple[Timeline, Intervals]:
+    """In steps the course of a batch is the same on any hardware."""
+    lengths = batch.responses if batching == "continuous" else _padded(batch.responses, count)
     steps = np.maximum(lengths - 1, 0)  # a sample's first token comes with its prompt
-    return _timed(forward, batch, timeline(batch.prompts, steps, room.count), room)
+    line = timeline(batch.prompts, steps, count)
+    return line, intervals(line, max(_FEWEST, min(_STRETCHES, _ALL_STRETCHES // batch.replicas)))
 
 
 def _padded(responses: Ints, rows: int) -> Ints:
@@ -65,9 +90,7 @@ def _padded(responses: Ints, rows: int) -> Ints:
     return out
 
 
-def _timed(forward: Forward, batch: Batch, line: Timeline, room: Places) -> Generation:
-    count = max(_FEWEST, min(_STRETCHES, _ALL_STRETCHES // batch.replicas))
-    course = intervals(line, count)
+def _timed(forward: Forward, batch: Batch, line: Timeline, course: Intervals, room: Places) -> Generation:
     steps = forward.leaves(decode(np.maximum(course.rows, 1.0), course.context))
     first = together(forward, _first(batch, room))
     later = _later(forward, batch, course, room)
@@ -95,11 +118,14 @@ def _first(batch: Batch, room: Places) -> Prompts:
     """Prompts of the samples that start at once, and what preempted ones have to repeat; (replicas,) arrays."""
     heads = batch.heads[:, : room.count].astype(np.float64)
     again = room.preempted * room.preempted_tokens
-    return Prompts(
+    found = Prompts(
         heads.sum(axis=1) + again,
-        (heads**2).sum(axis=1) / 2 + again * room.preempted_tokens / 2,
+        (heads * heads).sum(axis=1) / 2 + again * room.preempted_tokens / 2,
         (heads > 0).sum(axis=1) + float(room.preempted),
     )
+    if batch.replicas > 1:
+        return found
+    return Prompts(float(found.tokens[0]), float(found.pairs[0]), float(found.count[0]))
 
 
 def _later(forward: Forward, batch: Batch, course: Intervals, room: Places) -> list[Leaf]:
@@ -126,14 +152,17 @@ def _offsets(line: Timeline, course: Intervals, first: Floats, step: Floats, ent
     """(replicas, samples) seconds until each sample is complete."""
     spent = np.cumsum(np.where(course.rows > 0, step, 0.0) * course.steps, axis=1)
     clock = np.concatenate([np.zeros((len(spent), 1)), spent], axis=1)
-    out = np.empty(line.ends.shape)
-    for row in range(len(clock)):
-        out[row] = np.interp(line.ends[row], course.edges[row], clock[row])
-        if entries[row].any():
-            before = np.searchsorted(line.starts[row], line.ends[row], side="left")
-            entered = np.maximum(before, np.arange(1, len(before) + 1))
-            out[row] += np.concatenate([[0.0], np.cumsum(entries[row])])[entered]
-    return out + np.asarray(first)[:, None]
+    # Replicas one after another on one axis, so that all are asked at once.
+    shift = (float(course.edges.max()) + 1.0) * np.arange(len(clock))[:, None]
+    ends = (line.ends + shift).ravel()
+    out = np.interp(ends, (course.edges + shift).ravel(), clock.ravel()).reshape(line.ends.shape)
+    if entries.any():
+        replicas, samples = entries.shape
+        before = np.searchsorted((line.starts + shift).ravel(), ends).reshape(entries.shape)
+        entered = np.maximum(before - samples * np.arange(replicas)[:, None], np.arange(1, samples + 1))
+        waited = np.concatenate([np.zeros((replicas, 1)), np.cumsum(entries, axis=1)], axis=1)
+        out += np.take_along_axis(waited, entered, axis=1)
+    return out + np.atleast_1d(first)[:, None]
 
 
 def _total(leaves: list[Leaf]) -> Floats:

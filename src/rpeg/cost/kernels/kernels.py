@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from rpeg.cost.kernels.work import (
     Work,
     attention_work,
     decode_attention_work,
+    experts_touched,
     experts_work,
     gemm_work,
     latent_attention_work,
@@ -29,19 +31,38 @@ from rpeg.cost.machine import Machine
 from rpeg.cost.precision import BYTES_OF
 from rpeg.cost.stack import Stack
 
-# Share of the advertised memory bandwidth that long passes reach. H100: 0.90 in aiconfigurator-core's
-# `quantize/scale_matrix` at 32768 × 51200; A100: 0.86 (1,762 of 2,039 GB/s, BabelStream triad); normalisations and
-# other reductions less. One value for all kinds.
+# Share of the advertised memory bandwidth that long passes reach: medians of aiconfigurator-core 0.12.0's
+# `quantize/scale_matrix` (vLLM's and PyTorch's) over 0.5 to 1 GB are 0.88-0.91 on H100, 0.85-0.90 on H200, 0.70-0.82 on
+# B200, 0.75-0.79 on L40S. One value for all kinds.
 MEMORY_EFFICIENCY = 0.85
-# Batched products of scores with their narrow inner dimension, of the dense peak: as the attention tables of the
-# unfused kernels' successors reach at head dimension 64.
+# Batched products of scores with their narrow inner dimension, of the dense peak: an estimate; passes over the score
+# matrix take longer than these.
 _SCORES_EFFICIENCY = 0.5
 # Curves that are kept; a search over shapes must not fill the memory.
 _MOST_CURVES = 4096
 # Where no table is known: share of the peak of large products in dtypes that run on ordinary cores.
 ROOFLINE = {"float32": 0.85, "float64": 0.85}
-# Scores and values recomputed and differentiated: 5 products instead of 2 (FlashAttention-2, arXiv:2307.08691, §3.1).
+# Scores and values recomputed and differentiated: 5 products instead of 2 (FlashAttention-2, arXiv:2307.08691, §4.1).
 FUSED_BACKWARD = 2.5
+
+
+class _Product(NamedTuple):
+    """Products along one size: FLOP for each unit of it, bytes without any of it, and bytes for each unit."""
+
+    curve: Curve
+    flops: float
+    still_bytes: float
+    moved_bytes: float
+
+
+def _linear_work(n: float, other: float, dtype: str, free: str) -> tuple[float, float, float]:
+    """FLOP a unit, bytes at none and bytes a unit of the free size: both are linear in it."""
+
+    def work(x: float) -> Work:
+        return gemm_work(x, n, other, dtype) if free == "m" else gemm_work(other, n, x, dtype)
+
+    none, one = work(0.0), work(1.0)
+    return one[0], none[1], one[1] - none[1]
 
 
 @dataclass(frozen=True)
@@ -58,7 +79,7 @@ class Kernels:
     _asked: dict[tuple[str, str, str, float], Asked | None] = field(
         default_factory=dict, compare=False, repr=False
     )
-    _curves: dict[tuple[object, ...], Curve] = field(default_factory=dict, compare=False, repr=False)
+    _curves: dict[tuple[object, ...], _Product] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def floor_seconds(self) -> float:
@@ -90,12 +111,14 @@ class Kernels:
         work = experts_work(rows, experts, hidden, inner, dtype)
         asked_ = self._of("experts", dtype, self.stack.kernels.experts_library, 0, compute)
         if asked_ is None:
-            m = np.maximum(rows / experts, 1.0)
+            touched = experts_touched(rows, experts)
+            m = np.maximum(rows / touched, 1.0)
             up, down = self.gemm(m, 2 * inner, hidden, dtype), self.gemm(m, hidden, inner, dtype)
-            alone = ideal_seconds(self.kind, (up.flops + down.flops, up.bytes + down.bytes), compute)
-            seconds = ideal_seconds(self.kind, work, compute) * (up.seconds + down.seconds) / alone
+            seconds = touched * (up.seconds + down.seconds)
             return Timed(_largest(seconds, self.floor_seconds), *work, False)
-        return asked_.timed(work, rows / experts, experts, hidden * inner)
+        side = (hidden * inner) ** 0.5  # tables hold experts by the size of their matrices, whatever their sides
+        like = experts_work(rows, experts, side, side, dtype)
+        return asked_.timed(work, rows, experts, hidden * inner, like=like)
 
     def grouped_gemm(self, tokens: Amount, groups: float, n: float, k: float, dtype: str) -> Timed:
         """`tokens` rows spread over the weights of `groups` experts, as one grouped kernel.
@@ -121,7 +144,7 @@ class Kernels:
         asked_ = self._of("attention", _attention_dtype(dtype), library, head_dim, compute)
         if asked_ is None:
             return self._roofline(work, compute, 0.5)
-        length = 2.0 * pairs / tokens
+        length = _length(pairs, tokens)
         timed = asked_.timed(work, kv_heads / heads, tokens * heads, length)
         slower = self.stack.kernels.attention_slowdown
         return Timed(timed.seconds * slower, timed.flops, timed.bytes, timed.measured and slower == 1.0)
@@ -159,7 +182,7 @@ class Kernels:
         asked_ = self._of("latent_attention", "bfloat16", self.stack.kernels.library, 0, compute)
         if asked_ is None:
             return self._roofline(work, compute, 0.5)
-        return asked_.timed(work, tokens * heads, 2.0 * pairs / tokens)
+        return asked_.timed(work, tokens * heads, _length(pairs, tokens))
 
     def latent_attention_backward(
         self, pairs: Amount, tokens: Amount, heads: float, nope: float, rope: float, value: float, dtype: str
@@ -191,26 +214,33 @@ class Kernels:
 
     def _gemm(self, m: Amount, n: Amount, k: Amount, dtype: str, free: str) -> Timed:
         """free: the one of m and k that may be an array."""
-        work = gemm_work(m, n, k, dtype)
-        key = (free, n, m if free == "k" else k, dtype)
-        curve = self._curves.get(key)
-        if curve is None:
+        x, other = (m, k) if free == "m" else (k, m)
+        key = (free, n, other, dtype)
+        found = self._curves.get(key)
+        if found is None:
             if len(self._curves) >= _MOST_CURVES:
                 self._curves.clear()
-            curve = self._curves[key] = self._curve(m, n, k, dtype, free)
-        return curve.timed(m if free == "m" else k, work)
+            curve = self._curve(m, n, k, dtype, free)
+            found = self._curves[key] = _Product(curve, *_linear_work(n, other, dtype, free))
+        curve, flops, still, moved = found
+        seconds = curve.number(x) if isinstance(x, float | int) else curve.numbers(np.asarray(x, np.float64))
+        return Timed(seconds, flops * x, still + moved * x, curve.measured)
 
     def _curve(self, m: Amount, n: Amount, k: Amount, dtype: str, free: str) -> Curve:
         compute = computes_as(self.kind, dtype)
         fixed = {"n": float(n), "k": float(k)} if free == "m" else {"m": float(m), "n": float(n)}
 
-        def ideal(x: Amount) -> Amount:
-            return ideal_seconds(self.kind, gemm_work(**{**fixed, free: x}, dtype=dtype), compute)
+        def work(x: Amount) -> Work:
+            return gemm_work(**{**fixed, free: x}, dtype=dtype)
 
         found = self._of("gemm", dtype, "", 0, compute)
         if found is None:
+
+            def ideal(x: Amount) -> Amount:
+                return ideal_seconds(self.kind, work(x), compute)
+
             return roofline_curve(ideal, ROOFLINE.get(compute, 0.7), self.floor_seconds)
-        return found.along(free, fixed, ideal)
+        return found.along(free, fixed, work)
 
     def _of(self, op: str, dtype: str, library: str, head_dim: float, compute: str) -> Asked | None:
         """The surface of the nearest table, kept; None where no table of this op is known."""
@@ -220,7 +250,9 @@ class Kernels:
             self._asked[key] = (
                 None
                 if table is None
-                else asked(self.kind, table, compute, self.floor_seconds, exact and self.source.own)
+                else asked(
+                    self.kind, table, compute, self.floor_seconds, exact and self.source.own, dtype, head_dim
+                )
             )
         return self._asked[key]
 
@@ -239,6 +271,13 @@ class Kernels:
         bandwidth = MEMORY_EFFICIENCY * self.kind.memory_bandwidth_bytes_per_second
         seconds = _largest(flops / (efficiency * self.kind.peak(compute)), moved / bandwidth)
         return Timed(_largest(seconds, self.floor_seconds), flops, moved)
+
+
+def _length(pairs: Amount, tokens: Amount) -> Amount:
+    """Of the sequences, 0 where there are none."""
+    if isinstance(tokens, float | int):
+        return 2.0 * pairs / tokens if tokens else 0.0
+    return 2.0 * pairs / np.where(tokens > 0, tokens, 1.0)
 
 
 def _attention_dtype(dtype: str) -> str:

@@ -39,9 +39,9 @@ def _decode_ideal(table: Table, group: Amount, rows: Amount, context: Amount) ->
     return decode_attention_work(rows, context, group, 1.0, table.head_dim, table.dtype)
 
 
-def _experts_ideal(table: Table, load: Amount, experts: Amount, size: Amount) -> Work:
+def _experts_ideal(table: Table, rows: Amount, experts: Amount, size: Amount) -> Work:
     side = np.sqrt(size)
-    return experts_work(load * experts, experts, side, side, stored(table.dtype))
+    return experts_work(rows, experts, side, side, stored(table.dtype))
 
 
 def _latent_ideal(table: Table, work: Amount, length: Amount) -> Work:

@@ -15,8 +15,11 @@ import numpy.typing as npt
 from rpeg.errors import InputError
 
 Floats = npt.NDArray[np.float64]
-# Efficiencies are stored as whole steps of a hundredth of their natural logarithm: 0.5 % at most are lost.
+# Files keep the logarithm of 1 / efficiency in whole hundredths: at most 0.5 % are lost.
 STEP = 0.01
+# Octaves below and above the measured points for which surfaces are made.
+_FAR = (2, 4)
+_BEYOND = {"share": (6, 0)}  # of key and value heads to heads: measured down to a quarter, and 1 at most
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class Table:
             "library": self.library,
             "head_dim": self.head_dim,
             "axes": dict(zip(self.axes, map(list, self.points), strict=True)),
-            "log_efficiency": [round(value / STEP) for value in self.logs],
+            "log_inverse_efficiency": [round(-value / STEP) for value in self.logs],
         }
 
     @staticmethod
@@ -77,7 +80,7 @@ class Table:
                 int(data["head_dim"]),
                 tuple(axes),
                 tuple(tuple(float(p) for p in points) for points in axes.values()),
-                tuple(STEP * float(value) for value in data["log_efficiency"]),
+                tuple(-STEP * float(value) for value in data["log_inverse_efficiency"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"a kernel table is broken: {error!r}") from error
@@ -114,6 +117,15 @@ class Surface:
         """The fastest kernel of the table."""
         return float(np.exp(self.logs.min()))
 
+    @cached_property
+    def ends(self) -> tuple[tuple[float, float], ...]:
+        """The first and the last coordinate of each axis."""
+        sizes = self.logs.shape
+        return tuple(
+            (math.exp(start), math.exp(start + step * (size - 1)))
+            for start, step, size in zip(self.starts, self.steps, sizes, strict=True)
+        )
+
     def at(self, *where: Any) -> Any:
         """Seconds, linear in logarithms between points; outside the grid its edge. Numbers or arrays."""
         values: Any = self.logs
@@ -127,7 +139,8 @@ class Surface:
                 low = min(int(place), max(0, last - 1))
                 values = _between(values, axis, low, place - low)
             else:
-                places = np.clip((np.log(np.maximum(x, 1e-300)) - start) / step, 0.0, last)
+                places = (np.log(np.maximum(x, 1e-300)) - start) / step
+                places = np.minimum(np.maximum(places, 0.0), float(last))
                 index = np.minimum(places.astype(np.int64), max(0, last - 1))
                 lows.append(index)
                 shares.append(places - index)
@@ -143,17 +156,16 @@ def _between(values: Floats, axis: int, low: int, share: float) -> Any:
 
 def _blend(values: Floats, lows: list[Any], shares: list[Floats]) -> Floats:
     """Multilinear interpolation between the corners of the cells that start at `lows`."""
-    total: Any = 0.0
-    for corner in itertools.product((0, 1), repeat=len(lows)):
-        weight: Any = 1.0
-        for side, share in zip(corner, shares, strict=True):
-            weight = weight * (share if side else 1 - share)
-        index = tuple(
-            np.minimum(low + side, size - 1)
-            for low, side, size in zip(lows, corner, values.shape, strict=True)
-        )
-        total = total + weight * values[index]
-    out: Floats = total
+    flat, base, stride = values.ravel(), 0, 1
+    strides: list[int] = []
+    for low, size in zip(reversed(lows), reversed(values.shape), strict=True):
+        base = base + low * stride
+        strides.append(stride if size > 1 else 0)
+        stride *= size
+    sides = [flat[base + sum(corner)] for corner in itertools.product(*((0, n) for n in reversed(strides)))]
+    for share in reversed(shares):
+        sides = [a + (b - a) * share for a, b in zip(sides[::2], sides[1::2], strict=True)]
+    out: Floats = sides[0]
     return out
 
 
@@ -163,21 +175,26 @@ def surface(
     floor_seconds: float,
     per_octave: int = 2,
 ) -> Surface:
-    """Seconds over the table's range: `ideal` seconds of open coordinate grids over the efficiency.
+    """Seconds over the table's range and some octaves around it: `ideal` seconds of open coordinate grids over the
+    efficiency, which beyond the measured points is that of the nearest; there no kernel is faster than the fastest
+    within.
 
     Measurements are noisy; where more work was measured to take less time, the surface runs midway between the largest
     entry below and the smallest above, which rises along every axis.
     """
-    starts, steps, coordinates = [], [], []
-    for points in table.points:
+    starts, steps, coordinates, within = [], [], [], []
+    for axis, points in zip(table.axes, table.points, strict=True):
         octaves = math.log2(points[-1] / points[0])
         count = max(1, math.ceil(octaves * per_octave)) + 1
         step = (math.log(points[-1] / points[0]) / (count - 1)) or 1.0
-        starts.append(math.log(points[0]))
+        below, above = (math.ceil(octaves * math.log(2) / step) for octaves in _BEYOND.get(axis, _FAR))
+        starts.append(math.log(points[0]) - below * step)
         steps.append(step)
-        coordinates.append(points[0] * np.exp(step * np.arange(count)))
+        coordinates.append(points[0] * np.exp(step * np.arange(-below, count + above)))
+        within.append(slice(below, below + count))
     grids = np.meshgrid(*coordinates, indexing="ij", sparse=True)
     seconds = np.maximum(ideal(*grids) / table.efficiency(coordinates), floor_seconds)
+    seconds = np.maximum(seconds, seconds[tuple(within)].min())
     return Surface(tuple(starts), tuple(steps), _rising(np.log(seconds)))
 
 

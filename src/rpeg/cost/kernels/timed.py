@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from rpeg.cost.kernels.work import Amount
 
 
-@dataclass(frozen=True, slots=True)
-class Timed:
+class Timed(NamedTuple):
     """A kernel or many alike: seconds, FLOP, bytes of device memory moved, and whether a table was asked.
 
     All have the form of what was asked: numbers, or arrays. measured: by kernels timed on this very kind of device.
+    A named tuple, because costs make hundreds of them for a stage.
     """
 
     seconds: Amount

@@ -21,6 +21,10 @@ from rpeg.cost.network.routes import Collective
 
 _DATA = resources.files("rpeg.cost") / "data" / "network"
 _NCCL = "nccl"
+# Engines whose own all-reduce opens its peers' memory by handles that hold within one node: beyond the devices of a node,
+# which are as many as were measured, they call NCCL even over NVLink (vllm-project/vllm, csrc/custom_all_reduce.cuh and
+# issue 52778).
+_WITHIN_NODE = ("vllm",)
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,7 @@ def measured(
     times = [
         _between(kind, curves, size_bytes, ranks, table.bandwidth / bandwidth)
         for name in names
-        if (curves := table.curves.get((name, kind)))
+        if (curves := table.curves.get((name, kind))) and not (name in _WITHIN_NODE and ranks > max(curves))
     ]
     return min(times, default=None)
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from rpeg.architecture import Architecture
 from rpeg.architecture.model import Head, Layer
 from rpeg.cost.execution import Execution
-from rpeg.cost.kernels import Timed, kernels_of
+from rpeg.cost.kernels import kernels_of
 from rpeg.cost.machine import Machine
 from rpeg.cost.training.ends import embedding_parts, head_parts
 from rpeg.cost.training.feedforward import feed_forward_parts
@@ -118,17 +118,17 @@ def _leaves(parts: Iterable[Part], way: str) -> list[Cost]:
     """Leaves of one way; equal names (two norms) are one leaf."""
     out: dict[str, Cost] = {}
     for part in parts:
-        timed: Timed = getattr(part, way)
+        seconds, flops, moved, is_measured = part.forward if way == "forward" else part.backward
         old = out.get(part.name)
-        measured = timed.seconds if timed.measured else 0.0
+        measured = seconds if is_measured else 0.0
         if old is None:
-            out[part.name] = Cost(part.name, timed.seconds, timed.flops, timed.bytes, part.bound, measured)
+            out[part.name] = Cost(part.name, seconds, flops, moved, part.bound, measured)
         else:
             out[part.name] = Cost(
                 part.name,
-                old.seconds + timed.seconds,
-                old.flops + timed.flops,
-                old.bytes + timed.bytes,
+                old.seconds + seconds,
+                old.flops + flops,
+                old.bytes + moved,
                 part.bound,
                 old.measured_seconds + measured,
                 old.count + 1,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from rpeg.architecture.model import Latent, Layer
 from rpeg.cost.training.parts import Part, Setting, bound_of, exchange, linear, passes, sustained, times
 
@@ -124,10 +122,9 @@ def behind(part: Part, work: Part) -> Part:
     """A collective that runs beside `work`: only what is longer shows."""
     shown = max(0.0, part.forward.seconds - work.forward.seconds)
     shown_back = max(0.0, 2.0 * part.backward.seconds - work.backward.seconds)
-    return replace(
-        part,
-        forward=replace(part.forward, seconds=shown),
-        backward=replace(part.backward, seconds=shown_back, bytes=2.0 * part.backward.bytes),
+    return part._replace(
+        forward=part.forward._replace(seconds=shown),
+        backward=part.backward._replace(seconds=shown_back, bytes=2.0 * part.backward.bytes),
     )
 
 

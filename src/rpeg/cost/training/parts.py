@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rpeg.architecture import Architecture
 from rpeg.cost.execution import Execution
@@ -75,8 +76,7 @@ class Setting:
         return BYTES_OF[self.execution.precision.activations]
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """One operation: forward, backward, and the share of the forward that selective recomputation repeats."""
 
     name: str
@@ -88,12 +88,10 @@ class Part:
 
 def add(*timed: Timed) -> Timed:
     """One after another."""
-    return Timed(
-        sum(t.seconds for t in timed),
-        sum(t.flops for t in timed),
-        sum(t.bytes for t in timed),
-        all(t.measured for t in timed),
-    )
+    seconds = flops = moved = 0.0
+    for t in timed:
+        seconds, flops, moved = seconds + t.seconds, flops + t.flops, moved + t.bytes
+    return Timed(seconds, flops, moved, all(t.measured for t in timed))
 
 
 def times(timed: Timed, factor: float) -> Timed:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from rpeg.architecture import Architecture
 from rpeg.cost.execution import Execution
+
+# Of quotients of times that are whole numbers but for it.
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,41 +47,40 @@ def loads_of(
     if stages == 1:
         return Loads(float(layers), 1.0, 1.0, 0.0)
     if layers % (stages * execution.parallelism.vpp) == 0 and not balanced:
-        counts = [(layers / stages, layers / stages, layers / stages)]
+        each = layers / stages
+        held = [(each * mean + embedding, each, 1.0, 0.0), (each * mean + head, each, 0.0, 1.0)]
+        held += [(each * mean, each, 0.0, 0.0)] if stages > 2 else []
+        seconds, most, first, last = max(held, key=lambda one: one[0])
     else:
-        counts = _layouts(layers, stages, head / mean if mean else 0.0)
-    loads = [_slowest(mean, embedding, head, *count, stages) for count in counts]
-    seconds, slowest = min(loads, key=lambda load: load[0])
-    return replace(slowest, fill=total + embedding + head - seconds)
+        seconds, most, first, last = _fastest(mean, embedding, head, layers, stages)
+    return Loads(most, first, last, fill=total + embedding + head - seconds)
 
 
-def _layouts(layers: int, stages: int, head: float) -> list[tuple[float, float, float]]:
-    """(first, between, last) layers of stages, where some of the ends' layers move to the others.
+def _fastest(
+    mean: float, embedding: float, head: float, layers: int, stages: int
+) -> tuple[float, float, float, float]:
+    """(seconds, layers, first, last) of the slowest stage where whole layers are laid out as well as can be.
 
-    head: what it takes, in layers. Near the best, the last stage has so many fewer than the others, or a few more or
-    less; the first has as many as those between, or one fewer for the embedding.
+    The least of the times that a stage can have, whole layers with or without an end, in which all stages together have
+    room for all layers. The very least, so that more work on any of them never makes the whole faster.
     """
-    most, others = -(-layers // stages), stages - 1
-    fewer = int(head * others / stages)
-    out: list[tuple[float, float, float]] = []
-    for last in {min(max(most - fewer + step, 0), most) for step in (-2, -1, 0, 1)}:
-        even = -(-(layers - last) // others)
-        if stages == 2:
-            out.append((even, 0, last))
-            continue
-        out += [
-            (first, -(-(layers - last - first) // (others - 1)), last) for first in (even, max(0, even - 1))
-        ]
-    return out
+    if not mean:
+        return max((embedding, 0.0, 1.0, 0.0), (head, 0.0, 0.0, 1.0))
+    ends = [(embedding, 1.0, 0.0), (head, 0.0, 1.0)] + [(0.0, 0.0, 0.0)] * (stages > 2)
+    least = max((layers * mean + embedding + head) / stages, embedding, head)
+    found = []
+    for end, first, last in ends:
+        count = max(0, math.ceil((least - end) / mean - _ROUNDING))
+        while _room(end + count * mean, mean, embedding, head, stages) < layers:
+            count += 1
+        found.append((end + count * mean, float(count), first, last))
+    return min(found, key=lambda one: one[0])
 
 
-def _slowest(
-    mean: float, embedding: float, head: float, first: float, between: float, last: float, stages: int
-) -> tuple[float, Loads]:
-    choices = [
-        (first * mean + embedding, Loads(first, 1.0, 0.0, 0.0)),
-        (last * mean + head, Loads(last, 0.0, 1.0, 0.0)),
-    ]
-    if stages > 2:
-        choices.append((between * mean, Loads(float(between), 0.0, 0.0, 0.0)))
-    return max(choices, key=lambda choice: choice[0])
+def _room(seconds: float, mean: float, embedding: float, head: float, stages: int) -> int:
+    """Layers that all stages have room for when none takes longer than this."""
+    return (
+        (stages - 2) * int(seconds / mean + _ROUNDING)
+        + max(0, int((seconds - embedding) / mean + _ROUNDING))
+        + max(0, int((seconds - head) / mean + _ROUNDING))
+    )

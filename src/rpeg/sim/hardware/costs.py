@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import cast
@@ -27,13 +27,18 @@ _WORD_BYTES = 8
 
 
 class HardwareCosts:
-    """Costs of a plan whose devices are described: what the op-by-op model says of each item."""
+    """Costs of a plan whose devices are described: what the op-by-op model says of each item.
 
-    def __init__(self, plan: Plan, facts: Facts, lowered: Lowered) -> None:
+    caches: bytes that generators have for keys and values, where somebody knows that already.
+    """
+
+    def __init__(
+        self, plan: Plan, facts: Facts, lowered: Lowered, caches: Mapping[str, float] | None = None
+    ) -> None:
         self._plan, self._facts, self._lowered = plan, facts, lowered
         self._copies = {copy.name: copy for copy in lowered.copies}
-        self._caches: dict[str, float] = {}
-        self._apart = any(slot.kind in (ItemKind.OFFLOAD, ItemKind.RELOAD) for slot in lowered.tasks)
+        self._caches = dict(caches or {})
+        self._rests = {rest.name: rest for rest in lowered.rests}
 
     @cached_property
     def dispatch_seconds(self) -> float:
@@ -50,6 +55,9 @@ class HardwareCosts:
                 copy,
                 *[(a.parallelism, self._place(a), a.block == ends[0].block) for a in ends],
             )
+        if slot.kind is not ItemKind.RUN:
+            rest = self._rests[slot.name]
+            return slot.kind, rest.what, self.question(Slot(ItemKind.RUN, rest.stage, 0, slot.replica))
         stage, assignment = self._plan.graph.stage(slot.name), self._plan.assignment(slot.name)
         if isinstance(assignment.block, Host):
             return stage, assignment.block.slots
@@ -69,15 +77,17 @@ class HardwareCosts:
         """The cost of a slot's item on these samples; of a generator with the offset of each."""
         if slot.kind is ItemKind.TRANSFER:
             return transfer_cost(self._plan, self._facts, self._copies[slot.name]), ()
+        if slot.kind is not ItemKind.RUN:
+            coming, going = moves(self._plan, self._lowered, self._facts, self._rests[slot.name].stage)
+            return cost.sequence(str(slot.kind), coming if slot.kind is ItemKind.RELOAD else going), ()
         stage, assignment = self._plan.graph.stage(slot.name), self._plan.assignment(slot.name)
         if isinstance(assignment.block, Host):
             return cost.sequence(stage.name, self._host(stage, batch)), ()
-        before, after = ([], []) if self._apart else moves(self._plan, self._lowered, self._facts, stage.name)
-        arriving = [self._moved(stage, assignment, batch), *before]
+        arriving = [self._moved(stage, assignment, batch)]
         if stage.kind is Kind.GENERATE:
             return self._generate(stage, assignment, slot, batch, arriving)
         work = self._train if stage.kind is Kind.TRAIN else self._infer
-        return cost.sequence(stage.name, [*arriving, *work(stage, assignment, batch), *after]), ()
+        return cost.sequence(stage.name, [*arriving, *work(stage, assignment, batch)]), ()
 
     def _generate(
         self, stage: Stage, assignment: Assignment, slot: Slot, batch: Batch, arriving: Sequence[Cost]

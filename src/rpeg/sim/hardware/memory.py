@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import cast
 
@@ -18,6 +18,7 @@ from rpeg.plan import Assignment, Devices, Lowered, Plan
 from rpeg.sim.facts import Facts
 from rpeg.sim.hardware.layouts import execution_of, software_of
 from rpeg.sim.hardware.sites import site
+from rpeg.sim.hardware.together import Residency, Use, phases_of, residency
 from rpeg.workload import Workload
 
 # The phases that a stage's items bring about, beside those of weights on their way.
@@ -26,40 +27,18 @@ PHASES: Mapping[Kind, tuple[str, ...]] = {
     Kind.INFERENCE: ("score",),
     Kind.TRAIN: ("update", "optimizer", "checkpoint"),
 }
-ORDER = ("load", "wake-up", "generate", "score", "update", "optimizer", "transfer", "checkpoint")
 CACHE = "KV cache"
-
-
-@dataclass(frozen=True)
-class Use:
-    """A stage's use of weights on a device. tenant: whose they are; two uses of one tenant share them.
-
-    phases: breakdowns of the phases that the use brings about, by name. resting: (weights, optimizer and more) bytes
-    that stay on the device while others use it, before any offloading; offload: what of them goes to the host.
-    """
-
-    stage: str
-    tenant: str
-    phases: tuple[Breakdown, ...]
-    resting: tuple[float, float]
-    offload: str
-
-    @property
-    def rest_bytes(self) -> float:
-        """What stays on the device between the uses of the tenant."""
-        weights, more = self.resting
-        return weights * (self.offload != "all") + more * (self.offload == "none")
 
 
 def lane_memory(plan: Plan, lowered: Lowered, facts: Facts) -> dict[str, tuple[Memory, ...]]:
     """The phases of each device lane; lanes that hold the same share one answer."""
-    known: dict[tuple[str, ...], tuple[Memory, ...]] = {}
-    found = {}
+    known: dict[tuple[tuple[str, ...], Residency], tuple[Memory, ...]] = {}
+    found, order = {}, {lane.name: lane for lane in plan.order}
     for lane in lowered.held.devices:
-        stages = _stages_on(plan, lowered, lane)
-        if stages not in known:
-            known[stages] = _phases(tuple(uses(plan, lowered, facts, stages)))
-        found[lane] = known[stages]
+        key = _stages_on(plan, lowered, lane), residency(order.get(lane), lowered)
+        if key not in known:
+            known[key] = phases_of(tuple(uses(plan, lowered, facts, key[0])), key[1])
+        found[lane] = known[key]
     return found
 
 
@@ -141,20 +120,6 @@ def _stages_on(plan: Plan, lowered: Lowered, lane: str) -> tuple[str, ...]:
     return tuple(s.name for s in plan.graph.stages if s.name in names)
 
 
-def _phases(found: tuple[Use, ...]) -> tuple[Memory, ...]:
-    """Of each phase the fullest use, with what every other tenant keeps there meanwhile."""
-    resting: dict[str, float] = {}
-    for use in found:
-        resting[use.tenant] = max(resting.get(use.tenant, 0.0), use.rest_bytes)
-    by_phase: dict[str, list[Memory]] = {}
-    for use in found:
-        others = [(f"{name} at rest", size) for name, size in resting.items() if name != use.tenant and size]
-        for phase in use.phases:
-            own = [(f"{use.tenant} {line.name}", line.bytes) for line in phase.lines]
-            by_phase.setdefault(phase.phase, []).append(Memory(phase.phase, (*own, *others)))
-    return tuple(max(by_phase[name], key=lambda m: m.bytes) for name in ORDER if name in by_phase)
-
-
 def _trained_or_scored(plan: Plan, lowered: Lowered, facts: Facts, name: str) -> tuple[Use, ...]:
     stage = plan.graph.stage(name)
     if stage.kind not in (Kind.INFERENCE, Kind.TRAIN):
@@ -173,13 +138,17 @@ def _use(plan: Plan, lowered: Lowered, facts: Facts, stage: Stage, model: str) -
     machine = site(plan.cluster, assignment.block).machine(software_of(facts, stage))
     heads = plan.graph.model(model).heads
     measure = _train if trainer is not None else _infer
-    footprint = measure(facts.architectures[model], update_batch(plan.workload), execution, machine, heads)
+    architecture, batch = facts.architectures[model], update_batch(plan.workload)
+    footprint = measure(architecture, batch, execution, machine, heads)
+    resting = _resting(footprint)
+    if stage.kind is Kind.INFERENCE and trainer is not None and holder.offload != "none":
+        footprint = measure(architecture, batch, replace(execution, offload="optimizer"), machine, heads)
     names = ["load", *PHASES[stage.kind]]
     publishes = stage.kind is Kind.TRAIN and any(c.model == model for c in lowered.copies)
     names += ["transfer"] if publishes or copy is not None else []
     phases = tuple(p for n in names if (p := footprint.phase(n)) is not None)  # type: ignore[arg-type]
     tenant = tenant_of(lowered, stage.name, model)
-    return Use(stage.name, tenant, phases, _resting(footprint), holder.offload)
+    return Use(stage.name, stage.kind, tenant, phases, resting, holder.offload)
 
 
 def _generates(plan: Plan, lowered: Lowered, facts: Facts, name: str, others: Sequence[Use]) -> Use:
@@ -190,7 +159,7 @@ def _generates(plan: Plan, lowered: Lowered, facts: Facts, name: str, others: Se
     phases = tuple(_with_cache(found[n], cache) for n in names)  # type: ignore[index]
     weights, _ = _resting(_engine(plan, facts, stage, assignment))
     tenant = tenant_of(lowered, name, stage.models[0])
-    return Use(name, tenant, phases, (weights, cache), assignment.offload)
+    return Use(name, stage.kind, tenant, phases, (weights, cache), assignment.offload)
 
 
 def _room(plan: Plan, facts: Facts, name: str, others: Sequence[Use]) -> float:

@@ -25,8 +25,8 @@ class Site:
 
 
 def site(cluster: Cluster, block: Devices) -> Site:
-    """Of a block, whose devices are all of one kind."""
-    return _site(cluster, min(block.ids))
+    """Of a block, whose devices are all of one kind, in ascending order."""
+    return _site(cluster, block.ids[0])
 
 
 @lru_cache(maxsize=4096)

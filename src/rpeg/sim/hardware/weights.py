@@ -11,8 +11,9 @@ from rpeg.cost.network import Held, named_tensors, offload, sync, transfer
 from rpeg.plan import Assignment, Copy, Devices, Lowered, Plan
 from rpeg.sim.facts import Facts
 from rpeg.sim.hardware.layouts import execution_of, software_of
-from rpeg.sim.hardware.memory import Use, uses
+from rpeg.sim.hardware.memory import uses
 from rpeg.sim.hardware.sites import Site, site
+from rpeg.sim.hardware.together import Use
 
 
 def transfer_cost(plan: Plan, facts: Facts, copy: Copy) -> Cost:
@@ -48,9 +49,10 @@ def moves(plan: Plan, lowered: Lowered, facts: Facts, stage: str) -> tuple[list[
     trainer (the transfer is an item of its own) and maps its memory again.
     """
     assignment = plan.assignment(stage)
-    if not isinstance(assignment.block, Devices):
-        return [], []
     names = tuple(dict.fromkeys((stage, *_trainers(plan, lowered, stage))))
+    resting = {plan.assignment(name).offload for name in names}
+    if not isinstance(assignment.block, Devices) or resting == {"none"}:
+        return [], []
     before, after = [], []
     for use in uses(plan, lowered, facts, names):
         if use.stage == stage and use.offload != "none":

@@ -25,7 +25,7 @@ from rpeg.cost.kernels.work import (
 _POWERS = tuple(float(2**i) for i in range(24))
 # share: KV heads over heads. work: tokens times heads. rows: sequences times KV heads. group: heads over KV heads.
 PREFILL_AXES = {"share": (0.25, 1.0), "work": _POWERS[8:24], "length": _POWERS[5:15]}
-DECODE_AXES = {"group": (4.0, 32.0), "rows": _POWERS[0:15], "context": (2.0, *_POWERS[4:18])}
+DECODE_AXES = {"group": (2.0, 16.0, 64.0), "rows": _POWERS[0:15], "context": (2.0, *_POWERS[4:18])}
 # Where every head has a cache of its own libraries run another kernel: a table apart.
 UNGROUPED_AXES = {"group": (1.0,), "rows": _POWERS[0:15], "context": (2.0, *_POWERS[4:18])}
 LATENT_AXES = {"work": _POWERS[6:22], "length": _POWERS[5:15]}

@@ -14,9 +14,9 @@ from rpeg.cost.kernels.ideal import ideal_seconds
 from rpeg.cost.kernels.table import Table
 from rpeg.cost.kernels.work import experts_touched, experts_work, stored
 
-# load: rows an expert. size: hidden times inner width of an expert.
+# rows: routed to all experts of the device. size: hidden times inner width of an expert.
 AXES = {
-    "load": tuple(float(2.0**i) for i in range(-5, 13)),
+    "rows": tuple(float(2**i) for i in range(1, 19)),
     "experts": (8.0, 32.0, 128.0, 256.0),
     "size": tuple(float(2**i) for i in range(17, 28, 2)),
 }
@@ -70,10 +70,11 @@ def _experts_points(kind: DeviceKind, columns: Columns, dtype: str) -> Points:
     even = columns["distribution"] == "balanced"
     touched = np.where(even, np.minimum(rows, experts), experts_touched(rows, experts))
     work = experts_work(rows, experts, hidden, inner, stored(dtype), touched)
-    wrong = impossible_points(kind, ideal_seconds(kind, work, stored(dtype)) / seconds, work)
+    # Of skewed rows it is not known how many experts they touch: only even ones tell.
+    wrong = even & impossible_points(kind, ideal_seconds(kind, work, stored(dtype)) / seconds, work)
     model = np.stack([hidden, columns["inter_size"], columns["topk"], experts], 1)
     keep = ~np.isin(_rows_as_keys(model), _rows_as_keys(model[wrong]))
-    coordinates = (rows / experts, experts, hidden * inner)
+    coordinates = (rows, experts, hidden * inner)
     return Points(tuple(at[keep] for at in coordinates), (work[0][keep], work[1][keep]), seconds[keep])
 
 

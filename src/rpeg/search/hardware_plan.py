@@ -1,0 +1,110 @@
+"""Planning on described hardware: the search, and the plans that it found estimated exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rpeg.errors import InputError
+from rpeg.ir import Kind
+from rpeg.plan import Devices, Plan, check
+from rpeg.search.anneal import Found, Search, walk
+from rpeg.search.budget import Budget, Progress
+from rpeg.search.constructions import Construction
+from rpeg.search.decode import plan_of, shifts_of, with_observers
+from rpeg.search.hardware_model import HardwareModel
+from rpeg.search.placements import Placement
+from rpeg.search.problem import Problem
+from rpeg.search.space import space
+from rpeg.search.starts import placed, starts
+from rpeg.search.tables import Tables
+from rpeg.sim import Draws, Memo, StageCosts, ordered
+from rpeg.sim.hardware import check_layouts
+from rpeg.transforms.asynchrony import BoundedAsynchrony
+from rpeg.transforms.streaming import Streaming
+
+DRAWS = 4
+"""Steps of lengths that a search looks at."""
+
+PLACED = 400
+"""Annealing steps with which a start is fitted to its placement."""
+
+
+def search_of(problem: Problem, seed: int, report: Callable[[Progress], None] | None = None) -> Search:
+    """With empty tables."""
+    model = HardwareModel(problem)
+    stages = len(problem.graph.stages)
+    room = space(model.kinds, stages)
+    draws = Draws(problem.workload, seed)
+    return Search(problem, model, room, draws, DRAWS, Tables(model, room, DRAWS), report)
+
+
+def found_starts(search: Search, seed: int) -> list[Found]:
+    """All starts, each at the best that its placement allows."""
+    made = []
+    for start in starts(search):
+        try:
+            made.append(placed(search, start, PLACED, seed))
+        except InputError:
+            continue  # no layout at all
+    return [found for found in made if found.seconds < 1e300]
+
+
+def best_of(search: Search, budget: Budget, seed: int, begun: list[Found]) -> list[Found]:
+    """The starts and the best of every structure that the chains came to, the best first."""
+    found = list(begun)
+    order = sorted(begun, key=lambda one: one.objective)
+    for chain in range(budget.chains if order else 0):
+        start = order[chain % min(len(order), 4)]
+        found += walk(search, start, budget, seed * 7919 + chain)
+    return sorted(found, key=lambda one: (one.objective, len(one.structure.applied)))
+
+
+def plan_from(search: Search, found: Found, memo: Memo, draws: Draws) -> Plan:
+    """With lane orders and observers; passes `check`. Raises PlanError where it cannot run."""
+    options = search.options(found)
+    bare = plan_of(search.problem, found.structure, search.model, search.space, found.state, options)
+    plan = with_observers(search.problem, found.structure, bare)
+    shifts = shifts_of(found.structure, found.state)
+    check_layouts(plan, search.problem.facts)
+    return check(ordered(plan, shifts, StageCosts(plan, search.problem.facts, memo), draws))
+
+
+def construction_of(found: Found, plan: Plan) -> Construction:
+    """What a plan is, in the words of reports."""
+    blocks = {a.stage: a.block.ids for a in plan.assignments if isinstance(a.block, Devices)}
+    applied = found.structure.applied
+    staleness = max((t.staleness for t in applied if isinstance(t, BoundedAsynchrony)), default=0)
+    streams = [f"{t.chunk} {t.unit}s" for t in applied if isinstance(t, Streaming)]
+    name = placement_name(plan)
+    return Construction(plan.graph, Placement(name, blocks), applied, staleness, ", ".join(streams))
+
+
+def placement_name(plan: Plan) -> str:
+    """``colocated``, or who is where: ``generate 16 | train 48``."""
+    generate = set[int]()
+    others = set[int]()
+    for stage in plan.graph.stages:
+        block = plan.assignment(stage.name).block
+        if isinstance(block, Devices):
+            (generate if stage.kind is Kind.GENERATE else others).update(block.ids)
+    if generate == others:
+        blocks = {a.block for a in plan.assignments if isinstance(a.block, Devices)}
+        return "colocated" if len(blocks) == 1 else f"meshes on {len(generate)}"
+    if generate.isdisjoint(others):
+        return f"split {len(generate)}+{len(others)}"
+    return f"generate on {len(generate)}, others on {len(others)}, {len(generate & others)} shared"
+
+
+def distinct(found: list[Found], most: int) -> list[Found]:
+    """The best of each structure and placement, the best first."""
+    seen, kept = set(), []
+    for one in found:
+        key = (
+            tuple(map(str, one.structure.applied)),
+            tuple(one.state.mask.tolist()),
+            tuple(one.state.size.tolist()),
+        )
+        if one.fits and key not in seen and len(kept) < most:
+            seen.add(key)
+            kept.append(one)
+    return kept

@@ -1,0 +1,211 @@
+"""What a stage takes by itself on described hardware, whoever shares its devices: rows for the search's tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, cast
+
+from rpeg import cost
+from rpeg.cluster import Cluster
+from rpeg.cost.memory import sequence_cache_bytes
+from rpeg.cost.memory.breakdown import Breakdown
+from rpeg.cost.network import offload
+from rpeg.ir import Freshness, Graph, Kind, Stage
+from rpeg.plan import Assignment, Copy, Devices, ItemKind, Lowered, Plan, Slot
+from rpeg.sim.costs import Batch
+from rpeg.sim.facts import Facts
+from rpeg.sim.hardware.costs import HardwareCosts
+from rpeg.sim.hardware.layouts import execution_of, software_of
+from rpeg.sim.hardware.memory import CACHE, PHASES, uses
+from rpeg.sim.hardware.sites import site
+from rpeg.sim.hardware.together import Use
+from rpeg.sim.hardware.weights import transfer_cost
+from rpeg.workload import Workload
+
+Resting = Literal["none", "optimizer", "all"]
+RESTING: tuple[Resting, ...] = ("none", "optimizer", "all")
+
+
+@dataclass(frozen=True)
+class Held:
+    """Of one model that a stage calls, on each device: bytes at the peak, also where its trainer's optimizer is away;
+    of weights and of the rest that stay; of the process. moves: seconds for the weights, the rest, both to the host or
+    back. host: bytes of a node's host where nothing, the optimizer, all is offloaded; of its processes."""
+
+    peak: float
+    peak_apart: float
+    weights: float
+    more: float
+    process: float
+    moves: tuple[float, float, float]
+    host: tuple[float, float, float, float]
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Of a generator, on each device, without its cache: bytes at the peak and while generating; of the longest
+    sequence in the cache; of the process. wake: seconds."""
+
+    peak: float
+    generating: float
+    sequence: float
+    process: float
+    wake: float
+
+
+@dataclass(frozen=True)
+class Alone:
+    """Costs and memory of one stage of a graph under an assignment.
+
+    trained: the models whose weights it uses in place of their trainers'; of others it has copies.
+    """
+
+    graph: Graph
+    cluster: Cluster
+    workload: Workload
+    facts: Facts
+    stage: Stage
+    assignment: Assignment
+    trained: frozenset[str] = frozenset()
+
+    def seconds(self, batch: Batch) -> tuple[float, ...]:
+        """Of an item, by the models that the stage calls; what every item takes counts with the first.
+
+        Raises InputError where the layout divides neither the model nor the batch.
+        """
+        tree, _ = self._costs().answer(Slot(ItemKind.RUN, self.stage.name), batch)
+        if not self.stage.models:
+            return (tree.seconds,)
+        train = self.stage.kind is Kind.TRAIN
+        called = self.stage.models if train else tuple(call.model for call in self.stage.calls)
+        arriving = len(tree.children) - len(called)
+        found = dict.fromkeys(self.stage.models, 0.0)
+        for model, child in zip(called, tree.children[arriving:], strict=True):
+            found[cast(str, model)] += child.seconds
+        found[self.stage.models[0]] += sum(child.seconds for child in tree.children[:arriving])
+        return tuple(found.values())
+
+    def generation(self, batch: Batch, cache_bytes: float) -> tuple[float, tuple[float, ...]]:
+        """(seconds, offset of each sample) of a generator's item with a cache of this size on each device."""
+        costs = self._costs({self.stage.name: cache_bytes})
+        tree, offsets = costs.answer(Slot(ItemKind.RUN, self.stage.name), batch)
+        return max(tree.seconds, max(offsets, default=0.0)), offsets
+
+    def held(self) -> tuple[Held, ...]:
+        """Of every model that the stage calls."""
+        if self.stage.kind is Kind.GENERATE:
+            return (self._of_engine(),)
+        whole = tuple(uses(self._plan(), self._lowered(), self.facts, (self.stage.name,)))
+        apart = whole
+        if self.stage.kind is Kind.INFERENCE and self.trained:
+            apart = tuple(uses(self._plan("optimizer"), self._lowered(), self.facts, (self.stage.name,)))
+        return tuple(self._held(*pair) for pair in zip(whole, apart, strict=True))
+
+    def engine(self) -> Engine:
+        """Of a generator."""
+        model, execution = self.stage.models[0], self._execution()
+        machine, w = self._machine(), self.workload
+        rows, longest = self.assignment.microbatch, w.longest
+        architecture = self.facts.architectures[model]
+        found = cost.generate_memory(architecture, execution, machine, rows=rows, context=longest)
+        phases = {p.phase: p for p in found.phases}
+        return Engine(
+            max(_without_cache(phases[n]) for n in ("load", *PHASES[Kind.GENERATE], "transfer")),  # type: ignore[index]
+            _without_cache(phases["generate"]),
+            sequence_cache_bytes(architecture, longest, execution),
+            phases["generate"].pool_bytes("process"),
+            machine.stack.network.wake_seconds,
+        )
+
+    def _of_engine(self) -> Held:
+        model, execution = self.stage.models[0], self._execution()
+        found = cost.generate_memory(
+            self.facts.architectures[model],
+            execution,
+            self._machine(),
+            rows=self.assignment.microbatch,
+            context=self.workload.longest,
+        )
+        rest = found.phase("rest")
+        lines = rest.lines if rest is not None else ()
+        weights = sum(
+            line.bytes for line in lines if line.pool == "state" and line.name.startswith("parameters")
+        )
+        host = tuple(self._host(model, "none") for _ in RESTING)
+        return Held(0.0, 0.0, weights, 0.0, 0.0, (0.0, 0.0, 0.0), (*host, self._processes(model)))  # type: ignore[arg-type]
+
+    def _held(self, use: Use, apart: Use) -> Held:
+        weights, more = use.resting
+        model = use.tenant.split(" copy for ")[0]
+        sizes = (weights, more, weights + more)
+        machine = self._machine()
+        moves = tuple(offload(size, machine).seconds if size else 0.0 for size in sizes)
+        host = tuple(self._host(model, how) for how in RESTING)
+        return Held(
+            max(phase.device_bytes for phase in use.phases),
+            max(phase.device_bytes for phase in apart.phases),
+            weights,
+            more,
+            max(phase.pool_bytes("process") for phase in use.phases),
+            moves,  # type: ignore[arg-type]
+            (*host, self._processes(model)),  # type: ignore[arg-type]
+        )
+
+    def _host(self, model: str, how: Resting) -> float:
+        lines = self._host_breakdown(model, how).lines
+        return sum(line.bytes for line in lines if line.pool != "process")
+
+    def _processes(self, model: str) -> float:
+        return self._host_breakdown(model, "none").pool_bytes("process")
+
+    def _host_breakdown(self, model: str, how: Resting) -> Breakdown:
+        trained = self.stage.kind is Kind.TRAIN
+        execution = replace(self._execution(trained), offload=how)
+        heads = self.graph.model(model).heads
+        architecture = self.facts.architectures[model]
+        return cost.host_memory(architecture, execution, self._machine(), heads=heads, trained=trained)
+
+    def _execution(self, trained: bool = False) -> cost.Execution:
+        return execution_of(self.workload, self.facts, self.stage, self.assignment, trained=trained)
+
+    def _machine(self) -> cost.Machine:
+        assert isinstance(self.assignment.block, Devices)
+        return site(self.cluster, self.assignment.block).machine(software_of(self.facts, self.stage))
+
+    def _costs(self, caches: dict[str, float] | None = None) -> HardwareCosts:
+        return HardwareCosts(self._plan(), self.facts, self._lowered(), caches)
+
+    def _plan(self, trainers: Resting = "none") -> Plan:
+        """The stage alone, beside the trainers of its models on the same devices."""
+        names = {t.name for model in self.stage.models if (t := self.graph.trainer(model)) is not None} - {
+            self.stage.name
+        }
+        others = (replace(self.assignment, stage=name, offload=trainers) for name in sorted(names))
+        return Plan(self.graph, self.cluster, self.workload, (self.assignment, *others))
+
+    def _lowered(self) -> Lowered:
+        trained = self.stage.kind is Kind.TRAIN
+        copies = tuple(
+            Copy("", model, trainer.name, ("",) if trained else (self.stage.name,), 1, Freshness.EXACT)
+            for model in self.stage.models
+            if (trainer := self.graph.trainer(model)) is not None and model not in self.trained
+        )
+        return Lowered({}, (), (), copies)
+
+
+def transfer_seconds(
+    graph: Graph,
+    cluster: Cluster,
+    workload: Workload,
+    facts: Facts,
+    model: str,
+    ends: Sequence[Assignment],
+) -> float:
+    """Of a model's weights from its trainer's layout to a consumer's; ends: both, at their blocks."""
+    copy = Copy("", model, ends[0].stage, (ends[1].stage,), 1, Freshness.EXACT)
+    return transfer_cost(Plan(graph, cluster, workload, tuple(ends)), facts, copy).seconds
+
+
+def _without_cache(phase: Breakdown) -> float:
+    return phase.device_bytes - sum(line.bytes for line in phase.lines if line.name == CACHE)
