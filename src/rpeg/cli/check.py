@@ -94,7 +94,7 @@ def tokenised(job: Job) -> Iterator[tuple[str, str]]:
     if importlib.util.find_spec("transformers") is None:
         yield "prompts", "not tokenised: transformers is not installed"
         return
-    from rpeg.backends.data import load_prompts, load_tokenizer
+    from rpeg.backends.data import load_prompts, load_tokenizer, notes
 
     tokenizer = load_tokenizer(job.models.source("actor"))
     for split in ("train", "heldout"):
@@ -106,6 +106,9 @@ def tokenised(job: Job) -> Iterator[tuple[str, str]]:
                 split,
                 f"{len(prompts)} kept, the longest {longest} tokens; dropped: {long}, {prompts.empty} empty",
             )
+            if split == "train":
+                said = notes(tokenizer, prompts.prompts, chat_template=job.data.chat_template)
+                yield from (("warning", note) for note in said)
 
 
 def _try_reward(job: Job) -> None:

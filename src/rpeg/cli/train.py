@@ -121,7 +121,7 @@ def _job_with(job: Job, output: Path | None, steps: int | None, file: str) -> Jo
 
 def _say_what_is_read(job: Job, console: Console) -> None:
     """Reads tokenizer and prompts and tries the reward, so that what is wrong is known before any process starts."""
-    from rpeg.backends.data import load_prompts, load_tokenizer
+    from rpeg.backends.data import load_prompts, load_tokenizer, notes
     from rpeg.backends.reward import check_reward
     from rpeg.job.records import read_records
 
@@ -135,6 +135,9 @@ def _say_what_is_read(job: Job, console: Console) -> None:
         }
         dropped = "".join(f", {count} {what}" for what, count in counts.items() if count)
         console.print(f"{split}: {len(prompts)} prompts{dropped}", markup=False)
+        if split == "train":
+            for note in notes(tokenizer, prompts.prompts, chat_template=job.data.chat_template):
+                console.print(f"warning: {note}", markup=False)
     first = read_records(job.data.train, job.data.prompt, job.data.answer)[0]
     for reward in (*job.reward, *(job.evaluation.reward or ())):
         check_reward(reward, first.prompt, first.answer)

@@ -61,4 +61,5 @@ def _may_hold_a_run(directory: Path) -> bool:
         names = [name for name in os.listdir(directory) if not name.startswith(".") and name != "lock"]
     except OSError:
         return True  # writable but not readable: nothing can be said against it
-    return not names or any(name == "plan.json" or name.startswith("trace-") for name in names)
+    begun = {"job.yaml", "metrics.jsonl"} <= set(names)  # as the training of a reward model leaves it
+    return not names or begun or any(name == "plan.json" or name.startswith("trace-") for name in names)

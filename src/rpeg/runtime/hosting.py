@@ -54,19 +54,20 @@ def verify(
     report = total.score(
         [p.text for p in prompts], texts, [p.answer for p in prompts], is_truncated(samples), scores
     )
-    rewards = Samples(samples.ids, samples.lengths, sample={op.gives[0]: report.total})
-    return Done(rewards, {}, _reward_metrics(report, len(samples), op.gives[0]), _warnings(report)), report
+    gives = op.gives[0]
+    rewards = Samples(samples.ids, samples.lengths, sample={gives: report.total})
+    return Done(rewards, {}, _reward_metrics(report, len(samples), gives), _warnings(report)), report
 
 
-def _reward_metrics(report: TotalReport, count: int, gives: str) -> dict[str, float]:
-    total, of = ("sum/reward", "sum/rewarded") if gives == REWARDS else (f"sum/{gives}", f"sum/{gives}_of")
+def _reward_metrics(report: TotalReport, samples: int, gives: str) -> dict[str, float]:
+    total, count = ("sum/reward", "sum/rewarded") if gives == REWARDS else (f"sum/{gives}", f"sum/{gives}_of")
     metrics = {
         total: float(report.total.sum()),
-        of: float(count),
+        count: float(samples),
         "sum/reward_failed": float(report.failed),
         "sum/reward_timed_out": float(report.timed_out),
     }
-    if len(report.parts) > 1 and count:
+    if len(report.parts) > 1 and samples and gives == REWARDS:
         metrics.update({f"mean/reward/{n}": float(part.scores.mean()) for n, part in report.parts.items()})
     return metrics
 

@@ -78,7 +78,7 @@ def train_reward(
 
 def _start(job: RewardJob, run: RunDirectory, *, resume: bool, overwrite: bool) -> Checkpoint | None:
     if not resume:
-        if (run.job.exists() or run.is_used) and not overwrite:
+        if run.is_used and not overwrite:
             raise InputError(
                 f"{run.path} holds a run. Go on with it: --resume. Begin anew: --overwrite. Or set another output."
             )

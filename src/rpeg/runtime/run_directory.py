@@ -71,7 +71,7 @@ class RunDirectory:
     @property
     def is_used(self) -> bool:
         """Whether a run has begun here."""
-        return self.plan.exists() or any(self.path.glob("trace-*"))
+        return self.plan.exists() or self.job.exists() or any(self.path.glob("trace-*"))
 
     def clear(self) -> None:
         """Removes what a run left, and nothing else."""
@@ -83,8 +83,8 @@ class RunDirectory:
             *self.path.glob("checkpoint-*"),
             self.model,
             self.predicted,
-            self.path / CARRIED,
             self.path / "samples",
+            self.path / CARRIED,
         ):
             shutil.rmtree(directory, ignore_errors=True)
 

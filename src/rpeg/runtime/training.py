@@ -82,6 +82,11 @@ def train(
     return metrics, mine
 
 
+def _masked(samples: Samples) -> frozenset[int]:
+    """Truncated responses: they weigh nothing in any loss, and no mean over a minibatch counts them."""
+    return frozenset(samples.ids[samples.sample["finish"] == 0].tolist())
+
+
 def loss_of(ops: Sequence[Op], job: Job) -> Loss:
     """One loss of all loss ops of a model's call, weighted as the algorithm says where there are several."""
     functions, hyper = algorithms.load(job.algorithm.name).OPS, job.algorithm.hyper
@@ -93,11 +98,6 @@ def loss_of(ops: Sequence[Op], job: Job) -> Loss:
         return TokenLoss(total.loss, {**total.metrics, **behaviour_kl(columns, mask)})
 
     return loss
-
-
-def _masked(samples: Samples) -> frozenset[int]:
-    """Truncated responses: they weigh nothing in any loss, and no mean over a minibatch counts them."""
-    return frozenset(samples.ids[samples.sample["finish"] == 0].tolist())
 
 
 def combine(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -68,10 +68,10 @@ class Worker:
         self.graph, self.workload = station.plan.graph, station.plan.workload
         self.lowered = lower(self.graph, self.plan.assignments, self.workload)
         self._spans = JsonLines(span_file(station.trace, station.name))
+        self.reading = reading_of(station)
         self._reports: dict[
             str, dict[str, list[dict[str, float]]]
         ] = {}  # stage → prefix → of its items so far
-        self.reading = reading_of(station)
         _settle(station)
 
     def meeting_point(self) -> str:
@@ -305,10 +305,10 @@ class Worker:
             return self._verify(samples, verifies, step)
         kept = Carried(self.station.trace.parent, stage.name)
         carried = kept.before(step, shaping.carried(self.job.algorithm.hyper))
-        batch, metrics, following = hosting.column_ops(samples, stage.ops, self.job, step, carried)
+        columns, metrics, following = hosting.column_ops(samples, stage.ops, self.job, step, carried)
         kept.write(step, following)
-        self.reading.advantages(step, samples, batch)
-        return Done(batch, metrics=metrics)
+        self.reading.advantages(step, samples, columns)
+        return Done(columns, metrics=metrics)
 
     def _verify(self, samples: Samples, op: Op, step: int) -> Done:
         prompts = hosting.asked(samples, self.prompts, self.workload, step)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rpeg.errors import InputError
 from rpeg.job.models import ModelSource
+
+if TYPE_CHECKING:
+    from rpeg.backends.data.prompts import Prompt
 
 HUB_LIMIT_SECONDS = 10.0
 
@@ -43,3 +47,18 @@ def _check_reachable(label: str) -> None:
 def _first_line(error: Exception) -> str:
     text = str(error).strip()
     return text.splitlines()[0].rstrip(".") if text else type(error).__name__
+
+
+def notes(tokenizer: Any, prompts: Sequence[Prompt], *, chat_template: bool) -> Iterator[str]:
+    """What about a tokenizer and its prompts makes training go wrong in silence, a sentence each."""
+    if tokenizer.eos_token_id is None:
+        yield "the tokenizer has no end-of-sequence token: every response goes on to lengths.max_response"
+    bos = tokenizer.bos_token_id
+    twice = sum(prompt.tokens[:2] == (bos, bos) for prompt in prompts) if bos is not None else 0
+    if twice:
+        yield f"{twice} of {len(prompts)} prompts begin with two begin-of-sequence tokens: take one out of the data"
+    if tokenizer.chat_template is not None and not chat_template:
+        yield (
+            "the tokenizer has a chat template, and data.chat_template is false: a model trained on chats sees "
+            "plain text"
+        )
