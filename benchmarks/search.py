@@ -29,6 +29,7 @@ from rpeg.search.starts import wished
 from rpeg.search.structures import neighbours
 from rpeg.search.synthetic import Drawn, Planted, search_in
 from rpeg.transforms import Transform
+from rpeg.workload import Workload, constant, lognormal
 
 
 def graphs() -> tuple[Graph, ...]:
@@ -43,7 +44,7 @@ def graphs() -> tuple[Graph, ...]:
 def small(jobs: int, budget: Budget) -> None:
     """Optimum met, and how far off it was missed."""
     met, worst, count = 0, 0.0, 0
-    for seed in range(10 * jobs):
+    for seed in range(40 * jobs):
         made = _small_instance(seed)
         if made is None:
             continue
@@ -62,13 +63,15 @@ def _small_instance(seed: int) -> tuple[Search, list[tuple[Transform, ...]], int
     """None for a seed whose space is too large, or in which nothing fits."""
     random = np.random.default_rng((seed, 7))
     graph = graphs()[int(random.integers(3))]
-    units = (int(random.integers(2, 4)),) if random.random() < 0.8 else (1, 1)
+    units = ((2,), (3,), (1, 1), (2, 1))[int(random.integers(4))]
     permissions = Permissions(staleness=int(random.integers(0, 2)))
     model = Drawn(seed, units, choices=2, crowding=float(random.uniform(1.5, 5)))
-    search = search_in(graph, model, permissions, islands=sum(units) + 2)
-    chains = _closure(search, 12)
+    prompts, minibatches = ((15, 1), (30, 2), (30, 1))[int(random.integers(3))]
+    w = Workload(prompts, 1, constant(16), lognormal(40, 128), minibatches)
+    search = search_in(graph, model, permissions, islands=sum(units) + 2, workload=w)
+    chains = _closure(search, 60)
     sizes = [plans_in(search, s, 2) for c in chains if (s := search.structure(c)) is not None]
-    if max(sizes) > MOST_PLANS or sum(sizes) > MOST_PLANS:
+    if sum(sizes) > MOST_PLANS:
         return None
     return search, chains, sum(sizes)
 
