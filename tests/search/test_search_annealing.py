@@ -15,7 +15,7 @@ from rpeg.search.structures import neighbours
 from rpeg.search.synthetic import Drawn, search_in
 from rpeg.transforms import Changes
 
-SMALL = Budget(chains=2, rounds=3, burst=150)
+SMALL = Budget(chains=1, rounds=2, burst=60)
 
 
 def a_search(seed: int, units: tuple[int, ...] = (4,), staleness: int = 0):

@@ -7,6 +7,7 @@ import pytest
 
 from rpeg.algorithms import grpo, ppo
 from rpeg.plan import ItemKind, Plan, check, lower
+from rpeg.schedule import list_order
 from rpeg.search.anneal import Found, Search
 from rpeg.search.compiled.moves import copy_state, move
 from rpeg.search.compiled.order import OFFLOAD, RELOAD, RUN, TRANSFER
@@ -14,7 +15,6 @@ from rpeg.search.decode import plan_of, shifts_of
 from rpeg.search.problem import Permissions
 from rpeg.search.synthetic import Drawn, search_in
 from rpeg.sim import slot_shifts
-from rpeg.schedule import list_order
 from rpeg.sim.events import events
 from rpeg.sim.howard import cycle_ratio
 from rpeg.transforms import parse_all
@@ -38,7 +38,7 @@ def random_states(search: Search, chain: tuple[str, ...], count: int, seed: int)
     for _ in range(60 * count):
         trial = search.space.state(stages)
         copy_state(state, trial)
-        if not move(structure.shape, trial, random, False):
+        if not move(structure.shape, state, trial, random, False):
             continue
         one = search.evaluate(structure, trial)
         if one.seconds < 1e300:
@@ -76,10 +76,17 @@ def by_reference(search: Search, found: Found) -> float:
         at[slot] = rows[slot.kind, slot.name.split(":")[0] if moved else slot.name, slot.part]
     assert len(at) == int(w.miss[7])
     generator = {part.stage for part in lowered.parts}
-    slots = {(s, p): p for s, t in lowered.tasks.items() if s.kind is ItemKind.RUN and s.name in generator for p in t.covers}
+    slots = {
+        (s, p): p
+        for s, t in lowered.tasks.items()
+        if s.kind is ItemKind.RUN and s.name in generator
+        for p in t.covers
+    }
 
     def times(draw: int | None) -> tuple[dict, dict]:
-        durations, offsets = (w.mean, w.offset_mean) if draw is None else (w.duration[:, draw], w.offset[:, draw])
+        durations, offsets = (
+            (w.mean, w.offset_mean) if draw is None else (w.duration[:, draw], w.offset[:, draw])
+        )
         return (
             {slot: float(durations[i]) for slot, i in at.items()},
             {key: float(offsets[p]) for key, p in slots.items()},

@@ -24,7 +24,7 @@ DISPATCH_SECONDS = 0.001
 
 @dataclass(frozen=True)
 class Planted:
-    """The best plan by construction: units of each stage, and the seconds that it takes there; elsewhere it costs more."""
+    """The best plan by construction: units of each stage, and its seconds there; elsewhere it costs more."""
 
     units: Mapping[str, int]
     seconds: Mapping[str, float]
@@ -70,7 +70,7 @@ class Drawn:
         return tuple(sorted(found, key=lambda o: float((o.uses[0][0] or o.uses[0][1]).seconds.sum())))  # type: ignore[union-attr]
 
     def generation(self, placed: Placed, cache_bytes: float) -> tuple[Floats, Floats]:
-        profile, bases = placed.profile, sum(map(len, placed.profile.bases))
+        bases = sum(map(len, placed.profile.bases))
         use = placed.option.uses[0][0]
         assert use is not None
         slow = 1.0 if self.planted else 1.0 + 0.02 / max(0.02, cache_bytes)
