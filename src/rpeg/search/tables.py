@@ -1,4 +1,4 @@
-"""`Tables`: what the cost model has answered, as rows for the compiled search; asked for when the search first needs it."""
+"""`Tables`: what the cost model has answered, as rows for the compiled search; asked when the search first needs it."""
 
 from __future__ import annotations
 
