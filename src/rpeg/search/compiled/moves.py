@@ -67,7 +67,7 @@ def kind_of(state: State, mask: int) -> int:
     """Of a union of islands."""
     for island in range(len(state.size)):
         if mask >> island & 1 and state.size[island] > 0:
-            return state.kind[island]
+            return int(state.kind[island])
     return -1
 
 
