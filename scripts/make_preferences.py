@@ -3,9 +3,9 @@
     python scripts/make_preferences.py
 
 Each line of `preferences.jsonl` and `preferences_heldout.jsonl` is `{"prompt": "36 + 57 =", "chosen": "6+7=13;93",
-"rejected": "~90"}`: both responses were sampled from the model; the verifier `numeric` says which is right. A problem
-whose samples are all right or all wrong gives no pair. A second pair of each such problem sets the right response against itself
-with a wrong digit in its result. The same seed writes the same bytes on the same machine.
+"rejected": "~90"}`: both responses were sampled from the model, and the verifier `numeric` says which is right. A problem
+whose samples are all right or all wrong gives no pair. A second pair of each such problem sets the right response against
+itself with a wrong digit in its result. The same seed writes the same bytes on the same machine.
 """
 
 from __future__ import annotations
