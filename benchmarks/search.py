@@ -52,9 +52,7 @@ def small(jobs: int, budget: Budget) -> None:
         ends = best_of(search, budget, seed, found_starts(search, seed))
         gap = ends[0].seconds / truth.seconds - 1 if ends[0].fits else math.inf
         met, worst, count = met + (gap < 1e-6), max(worst, gap), count + 1
-        print(
-            f"{seed:4d} {plans:7d} plans  best {truth.seconds:8.4f} s  found {ends[0].seconds:8.4f} s  gap {gap:.4%}"
-        )
+        print(f"{seed:4d} {plans:7d} plans  best {truth.seconds:8.4f} s  found {ends[0].seconds:8.4f} s  gap {gap:.4%}")
         if count == jobs:
             break
     print(f"optimum met {met} of {count}, missed by {worst:.2%} at most")
@@ -100,9 +98,7 @@ def planted(jobs: int, budget: Budget) -> None:
         gap = ends[0].seconds / best - 1
         within, times = within + (gap <= 0.01), [*times, seconds]
         devices = sum(len(kind.ids) for kind in search.model.kinds)
-        print(
-            f"{seed:4d} {devices:5d} devices  planted {best:.4f} s  found {ends[0].seconds:.4f} s  {gap:7.3%}  {seconds:.1f} s"
-        )
+        print(f"{seed:4d} {devices:5d} devices  planted {best:.4f} s  found {ends[0].seconds:.4f} s  {gap:7.3%}  {seconds:.1f} s")
     print(f"within 1 %: {within} of {jobs}; {max(times):.1f} s at most, {np.mean(times):.1f} s on average")
 
 
@@ -174,18 +170,14 @@ def one(job: Path, budget: Budget) -> None:
     middle = time.perf_counter()
     best = best_of(search, budget, 0, begun)[0]
     end = time.perf_counter()
-    print(
-        f"{job.name}: {len(problem.cluster)} devices; starts {middle - began:.1f} s, chains {end - middle:.1f} s"
-    )
+    print(f"{job.name}: {len(problem.cluster)} devices; starts {middle - began:.1f} s, chains {end - middle:.1f} s")
     for start in sorted(begun, key=lambda s: s.objective):
         print(f"  {start.seconds:9.3f} s  {start.name}{'' if start.fits else '  (does not fit)'}")
     print(f"  {best.seconds:9.3f} s  found: {', '.join(map(str, best.structure.applied)) or 'no transform'}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("small", "planted", "rate", "removed", "job"))
     parser.add_argument("--job", type=Path, default=Path("examples/plan-h100.yaml"))
     parser.add_argument("--jobs", type=int, default=50)

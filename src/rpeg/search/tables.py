@@ -146,9 +146,7 @@ class Tables:
         self, source: int, target: int, relation: int, number: int, model: str, ends: tuple[Profile, Profile]
     ) -> None:
         """ends: the profiles of this structure, as rows may come from others with other names of stages."""
-        here, there = (
-            replace(self.placed[row], profile=p) for row, p in zip((source, target), ends, strict=True)
-        )
+        here, there = (replace(self.placed[row], profile=p) for row, p in zip((source, target), ends, strict=True))
         seconds = self._model.transfer(model, here, there, relation)
         key = transfer_key(source, target, relation, number)
         if 2 * self._transfers >= len(self.rows.moved):
