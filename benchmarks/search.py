@@ -29,6 +29,7 @@ from rpeg.search.starts import wished
 from rpeg.search.structures import neighbours
 from rpeg.search.synthetic import Drawn, Planted, search_in
 from rpeg.transforms import Transform
+from rpeg.workload import Workload, constant, lognormal
 
 
 def graphs() -> tuple[Graph, ...]:
@@ -43,7 +44,7 @@ def graphs() -> tuple[Graph, ...]:
 def small(jobs: int, budget: Budget) -> None:
     """Optimum met, and how far off it was missed."""
     met, worst, count = 0, 0.0, 0
-    for seed in range(10 * jobs):
+    for seed in range(40 * jobs):
         made = _small_instance(seed)
         if made is None:
             continue
@@ -52,7 +53,9 @@ def small(jobs: int, budget: Budget) -> None:
         ends = best_of(search, budget, seed, found_starts(search, seed))
         gap = ends[0].seconds / truth.seconds - 1 if ends[0].fits else math.inf
         met, worst, count = met + (gap < 1e-6), max(worst, gap), count + 1
-        print(f"{seed:4d} {plans:7d} plans  best {truth.seconds:8.4f} s  found {ends[0].seconds:8.4f} s  gap {gap:.4%}")
+        print(
+            f"{seed:4d} {plans:7d} plans  best {truth.seconds:8.4f} s  found {ends[0].seconds:8.4f} s  gap {gap:.4%}"
+        )
         if count == jobs:
             break
     print(f"optimum met {met} of {count}, missed by {worst:.2%} at most")
@@ -62,13 +65,15 @@ def _small_instance(seed: int) -> tuple[Search, list[tuple[Transform, ...]], int
     """None for a seed whose space is too large, or in which nothing fits."""
     random = np.random.default_rng((seed, 7))
     graph = graphs()[int(random.integers(3))]
-    units = (int(random.integers(2, 4)),) if random.random() < 0.8 else (1, 1)
+    units = ((2,), (3,), (1, 1), (2, 1))[int(random.integers(4))]
     permissions = Permissions(staleness=int(random.integers(0, 2)))
     model = Drawn(seed, units, choices=2, crowding=float(random.uniform(1.5, 5)))
-    search = search_in(graph, model, permissions, islands=sum(units) + 2)
-    chains = _closure(search, 12)
+    prompts, minibatches = ((15, 1), (30, 2), (30, 1))[int(random.integers(3))]
+    w = Workload(prompts, 1, constant(16), lognormal(40, 128), minibatches)
+    search = search_in(graph, model, permissions, islands=sum(units) + 2, workload=w)
+    chains = _closure(search, 60)
     sizes = [plans_in(search, s, 2) for c in chains if (s := search.structure(c)) is not None]
-    if max(sizes) > MOST_PLANS or sum(sizes) > MOST_PLANS:
+    if sum(sizes) > MOST_PLANS:
         return None
     return search, chains, sum(sizes)
 
@@ -98,7 +103,10 @@ def planted(jobs: int, budget: Budget) -> None:
         gap = ends[0].seconds / best - 1
         within, times = within + (gap <= 0.01), [*times, seconds]
         devices = sum(len(kind.ids) for kind in search.model.kinds)
-        print(f"{seed:4d} {devices:5d} devices  planted {best:.4f} s  found {ends[0].seconds:.4f} s  {gap:7.3%}  {seconds:.1f} s")
+        print(
+            f"{seed:4d} {devices:5d} devices  planted {best:.4f} s  found {ends[0].seconds:.4f} s  {gap:7.3%}  "
+            f"{seconds:.1f} s"
+        )
     print(f"within 1 %: {within} of {jobs}; {max(times):.1f} s at most, {np.mean(times):.1f} s on average")
 
 
@@ -138,7 +146,7 @@ def rate(job: Path, steps: int = 20000) -> None:
         trial = search.space.state(len(base.names))
         copy_state(state, trial)
         shape = search.tables.shape(base)
-        if move(shape, trial, random, False) and search.evaluate(base, trial).seconds < 1e300:
+        if move(shape, state, trial, random, False) and search.evaluate(base, trial).seconds < 1e300:
             states.append(trial)
             state = trial
     shape, w = search.tables.shape(base), search.work(base)
@@ -170,14 +178,18 @@ def one(job: Path, budget: Budget) -> None:
     middle = time.perf_counter()
     best = best_of(search, budget, 0, begun)[0]
     end = time.perf_counter()
-    print(f"{job.name}: {len(problem.cluster)} devices; starts {middle - began:.1f} s, chains {end - middle:.1f} s")
+    print(
+        f"{job.name}: {len(problem.cluster)} devices; starts {middle - began:.1f} s, chains {end - middle:.1f} s"
+    )
     for start in sorted(begun, key=lambda s: s.objective):
         print(f"  {start.seconds:9.3f} s  {start.name}{'' if start.fits else '  (does not fit)'}")
     print(f"  {best.seconds:9.3f} s  found: {', '.join(map(str, best.structure.applied)) or 'no transform'}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=("small", "planted", "rate", "removed", "job"))
     parser.add_argument("--job", type=Path, default=Path("examples/plan-h100.yaml"))
     parser.add_argument("--jobs", type=int, default=50)

@@ -42,7 +42,12 @@ from rpeg.cost.generating import Policy, serve
 from rpeg.plan import Parallelism
 
 OUT = Path(__file__).resolve().parent / "results" / "stage_costs.json"
-MODELS = {"dense": "Llama-3.1-8B", "mixture": "Qwen3-30B-A3B", "latent": "DeepSeek-V3", "hybrid": "Nemotron-3-Nano-30B-A3B"}
+MODELS = {
+    "dense": "Llama-3.1-8B",
+    "mixture": "Qwen3-30B-A3B",
+    "latent": "DeepSeek-V3",
+    "hybrid": "Nemotron-3-Nano-30B-A3B",
+}
 FABRIC = Fabric(((Link("node", 4.5e11, 2e-6), 8), (Link("rack", 5e10, 4e-6), 4096)))
 # A call with the number of the round, so that no two rounds ask the same.
 Call = Callable[[int], object]
@@ -92,7 +97,9 @@ def generating(model: str) -> dict[str, Call]:
     """GENERATE, times and memory: with places for all samples, in waves, over many replicas, and as a service."""
     architecture, on = named(MODELS[model]), machine("vllm")
     tp, ep = (4, 1) if model == "dense" else (8, 8)
-    execution = Execution(Parallelism(tp=tp, ep=ep), Precision(compute="float8", weights="float8"), graphs=True)
+    execution = Execution(
+        Parallelism(tp=tp, ep=ep), Precision(compute="float8", weights="float8"), graphs=True
+    )
     wide = replace(execution, parallelism=replace(execution.parallelism, dp=16))
     waves = Policy(max_rows=256, cache_bytes=4e10)
 
@@ -115,7 +122,13 @@ def generating(model: str) -> dict[str, Call]:
 def layouts(model: str) -> dict[str, Call]:
     """TRAIN and GENERATE under layouts that change from call to call: each asks products of other shapes."""
     architecture, train_on, serve_on = named(MODELS[model]), machine("megatron"), machine("vllm")
-    degrees = [(dp, tp, pp, zero) for dp in (1, 2, 4, 8, 16) for tp in (1, 2, 4, 8) for pp in (1, 2, 4) for zero in (0, 1, 3)]
+    degrees = [
+        (dp, tp, pp, zero)
+        for dp in (1, 2, 4, 8, 16)
+        for tp in (1, 2, 4, 8)
+        for pp in (1, 2, 4)
+        for zero in (0, 1, 3)
+    ]
     batch = Sequences(512, 512 * 1000, 512 * 1.4e6, 4096, 512 * 800)
 
     def execution(i: int) -> Execution:
@@ -124,7 +137,9 @@ def layouts(model: str) -> dict[str, Call]:
         return Execution(Parallelism(dp=dp, tp=tp, pp=pp, zero=zero), token_budget=16384 + i, graphs=True)
 
     return {
-        f"train {model} in changing layouts": lambda i: train_stage(architecture, batch, execution(i), train_on),
+        f"train {model} in changing layouts": lambda i: train_stage(
+            architecture, batch, execution(i), train_on
+        ),
         **{
             f"generate {samples} {model} in changing layouts": lambda i, samples=samples: generate_stage(
                 architecture,

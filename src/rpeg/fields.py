@@ -33,7 +33,9 @@ def parse_json(content: str, where: object) -> Any:
 
 
 def read_text(path: Path) -> str:
-    """A file's UTF-8 text, without the byte order mark that some editors put first. InputError where it cannot be opened or is no text."""
+    """A file's UTF-8 text, without the byte order mark that some editors put first.
+
+    InputError where it cannot be opened or is no text."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:

@@ -55,3 +55,14 @@ def test_kernels_are_written_where_asked_and_summed_up(
         assert "at best 37% of the advertised peak" in result.output
         assert "all_reduce, 2 × gloo" in result.output
         assert str(where) in result.output.replace("\n", "")
+
+
+def test_a_file_that_cannot_be_written_is_told_before_the_work(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(accelerator, "measure_kernels", lambda *_, **__: pytest.fail("measured"))
+    for where in (tmp_path, tmp_path / "taken" / "file.json"):
+        (tmp_path / "taken").write_text("a file")
+        asked = ["calibrate", "--kernels", "--device", "cpu", "--out", str(where)]
+        result = CliRunner().invoke(main.make_app(), asked)
+        assert (result.exit_code, "cannot write" in result.output) == (2, True)

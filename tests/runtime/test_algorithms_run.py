@@ -12,7 +12,6 @@ from rpeg.runtime import RunDirectory
 from rpeg.verify import prove_run
 from runtime.runs import make_job, plan_for, run, tiny_model
 
-
 pytestmark = pytest.mark.slow
 
 
@@ -43,9 +42,9 @@ def test_two_steps_with_every_correction(model: Path, tmp_path: Path) -> None:
     ran = run(job, plan_for(job, rest=(0,)))
     assert prove_run(ran.traces).findings == ()
     last = RunDirectory(ran.outcome.directory).steps_recorded()[-1]
-    assert last["loss_mask"] == last["actor/staleness_0"] == 1
+    assert last["loss_mask"] == last["staleness_0"] == 1
     assert last["importance_weights"] == pytest.approx(1)  # the same engine, precision and version
-    assert last["actor/behaviour_gap_max"] == pytest.approx(0, abs=1e-9)
+    assert last["behaviour_gap_max"] == pytest.approx(0, abs=1e-9)
     assert last["actor/grad_norm"] > 0
 
 

@@ -17,8 +17,9 @@ from rpeg.backends.training.tally import Tally
 from rpeg.errors import RunError
 from rpeg.runtime.carried import Carried
 from rpeg.runtime.hosting import column_ops
+from rpeg.runtime.mismatch import batch_metrics
 from rpeg.runtime.run_directory import RunDirectory
-from rpeg.runtime.training import mismatch_of, trained_lengths
+from rpeg.runtime.training import trained_lengths
 
 INITIAL = {"kl_coefficient": 0.5}
 
@@ -107,12 +108,14 @@ def test_corrections_reach_the_trainer_as_columns() -> None:
 
 
 def test_mismatch_and_staleness_are_measured() -> None:
-    found = mismatch_of(_samples(), 6)
+    found = batch_metrics(_samples(), 6)
     assert found["staleness_1"] == pytest.approx(4 / 6)
     assert found["staleness_2"] == pytest.approx(2 / 6)
     assert found["behaviour_ratio_max"] == pytest.approx(4)
     assert found["behaviour_kl"] == pytest.approx(-np.log(8) / 6)
-    assert mismatch_of(_samples().columns(["rewards"]), 6) == {}
+    of_versions = batch_metrics(_samples().columns(["versions"]), 6)
+    assert "behaviour_kl" not in of_versions
+    assert of_versions["staleness_max"] == 2
 
 
 def test_columns_of_samples_alone_may_be_of_other_responses() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,11 +28,19 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def job_of(model: Path, output: Path, algorithm: str = "ppo", **changes: Any) -> Job:
-    """A job whose rewards differ: a random model solves nothing."""
+    """A job over a few prompts."""
+    few = model / "few.jsonl"
+    few.write_text(
+        "".join(json.dumps({"prompt": f"{i} + 7 =", "answer": str(i + 7)}) + "\n" for i in range(16))
+    )
+    return make_job(model, output, algorithm=algorithm, **{"data": {"train": str(few)}, **changes})
+
+
+def counting(model: Path) -> dict[str, str]:
+    """A reward that differs from response to response: a random model solves nothing."""
     module = model / "counting.py"
     module.write_text("def reward(prompt, response, answer):\n    return sum(map(ord, response)) % 8 / 8\n")
-    reward = {"name": "python:counting:reward", "import_from": str(model)}
-    return make_job(model, output, algorithm=algorithm, reward=reward, **changes)
+    return {"name": "python:counting:reward", "import_from": str(model)}
 
 
 def run_with(model: Path, output: Path, *transforms: str, **changes: Any) -> RanHere:
@@ -88,7 +97,14 @@ def test_structures_train_alike(name: str, model: Path, plain: RanHere, tmp_path
 
 def test_a_trainer_gives_itself_what_was_pruned(model: Path, tmp_path: Path) -> None:
     whole, pruned = (
-        run_with(model, tmp_path / f"run{len(texts)}", *texts, algorithm="grpo", batch=ONE_UPDATE)
+        run_with(
+            model,
+            tmp_path / f"run{len(texts)}",
+            *texts,
+            algorithm="grpo",
+            batch=ONE_UPDATE,
+            reward=counting(model),
+        )
         for texts in ((), ("prune{stage=old_logprob}",))
     )
     assert_alike(pruned, whole)
@@ -155,23 +171,30 @@ def test_a_shared_model_is_exported_as_a_language_model(shared: RanHere, tmp_pat
 
 
 ELSEWHERE = {"generate": (0,), "reference": (0,)}
+ON_TWO = {
+    "sharded": (True, (SHARE, FUSE, MINIBATCHES), {"zero": 3}),
+    "apart, streamed into minibatches": (
+        True,
+        (SHARE, "stream{chunk=2,unit=sample}", MINIBATCHES),
+        {"blocks": ELSEWHERE, "rest": (1,)},
+    ),
+    "split over two generators": (
+        False,
+        ("split{stage=generate,parts=2}", "split{stage=reward,parts=2}", "split{stage=value,parts=2}"),
+        {"blocks": {"value": (1,)}},
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("where", "texts"),
-    [
-        ({"zero": 3}, (SHARE, FUSE)),
-        ({"blocks": ELSEWHERE, "rest": (1,)}, (SHARE, "stream{chunk=2,unit=sample}", MINIBATCHES)),
-    ],
-    ids=["sharded", "apart, streamed into minibatches"],
-)
-def test_a_shared_model_on_two_devices(
-    where: dict[str, Any], texts: tuple[str, ...], model: Path, shared: RanHere, tmp_path: Path
+@pytest.mark.parametrize("name", ON_TWO)
+def test_structures_on_two_devices(
+    name: str, model: Path, plain: RanHere, shared: RanHere, tmp_path: Path
 ) -> None:
-    """Real processes: the merged weights travel, and the generator uses their lm part."""
+    """Real processes: of a shared model the merged weights travel, and the generator uses their lm part."""
+    is_shared, texts, where = ON_TWO[name]
     job = job_of(model, tmp_path / "run")
     ran = run(job, plan_for(job, transforms=texts, **where))
-    assert_alike(ran, shared, ran.outcome.records)
+    assert_alike(ran, shared if is_shared else plain, ran.outcome.records)
 
 
 def test_a_shared_model_learns_from_stale_samples(model: Path, tmp_path: Path) -> None:

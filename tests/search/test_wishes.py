@@ -31,7 +31,9 @@ def test_sharing_is_in_every_plan_where_it_is_asked_for() -> None:
 
 
 def test_sharing_is_asked_for_only_where_it_is_allowed() -> None:
-    with pytest.raises(InputError, match=r"plan\.actor_critic_sharing.*: is asked.*allow\.actor_critic_sharing: true"):
+    with pytest.raises(
+        InputError, match=r"plan\.actor_critic_sharing.*: is asked.*allow\.actor_critic_sharing: true"
+    ):
         _job(allowed=False)
 
 

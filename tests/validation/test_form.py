@@ -70,7 +70,7 @@ RECORDS: dict[str, dict[str, Any]] = {
             "ppo_minibatches": 4,
             "gpu": "A800-80GB",
         },
-        "plan": {"calls": dict.fromkeys(CALLS, LAYOUT)},
+        "plan": {"calls": {call: dict(LAYOUT) for call in CALLS}},
         "measured": {"iter_time_s": 9.0},
     },
     "sync": {

@@ -202,3 +202,22 @@ def test_an_nvlink_domain_joins_its_nodes() -> None:
 )
 def test_dtypes(text: str | None, framework: str, precision: Precision) -> None:
     assert naming.precision_of(text, framework) == precision
+
+
+@pytest.mark.parametrize(
+    ("words", "usual"),
+    [("float8", "fp8"), ("float8_rowwise", "fp8"), ("E4M3", "fp8"), ("half", "fp16"), ("float4", "nvfp4")],
+)
+def test_other_spellings_of_dtypes(words: str, usual: str) -> None:
+    assert naming.precision_of(words) == naming.precision_of(usual)
+
+
+@pytest.mark.parametrize("words", ["weird", "posits", "O1"])
+def test_a_precision_that_names_no_dtype_is_refused(words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        naming.precision_of(words)
+
+
+@pytest.mark.parametrize("words", ["not stated", "bf16-mixed", "TF32", "32-true", "recipe default", " "])
+def test_words_that_name_one_or_leave_it_open_are_read(words: str) -> None:
+    naming.precision_of(words)

@@ -111,3 +111,11 @@ def test_nearly_all_core_rows_are_predicted() -> None:
     assert len(predicted) >= 0.95 * len(outcomes)
     errors = [abs(outcome.error) for outcome in predicted if outcome.error is not None]
     assert sum(errors) / len(errors) < 0.16
+
+
+def test_adapters_are_read_from_the_task_and_the_method() -> None:
+    assert job_of(row(task="LoRA finetuning", lora_rank=64))[2].lora_rank == 64
+    assert job_of(row(method="lora"))[2].lora_rank is not None
+    assert job_of(row(task="pretrain"))[2].lora_rank is None
+    quantised = job_of(row(task="qlora"))[2]
+    assert (quantised.lora_rank is not None, quantised.precision.weights) == (True, "nf4")

@@ -8,6 +8,11 @@ A module of this package is an algorithm if it has
   that it adds or replaces; a loss op takes the same and returns a `loss.TokenLoss`. Columns are padded (n, T)
   a token or (n,) a sample, the mask is (n, T) bool. They use tensor methods only, so that nothing here
   imports torch.
+
+Besides the data on the stage's edges a column op finds `staleness` (n, T), publications between the weights that
+sampled a token and those that the step begins with, and what `shaping.carried` names, () each: what it returns under
+that name is carried to the next step. The column `loss_mask` says which tokens losses are of, and what their
+denominators count.
 """
 
 from __future__ import annotations

@@ -92,18 +92,32 @@ def _kernels(device: str, kind: str | None, processes: int, out: Path | None) ->
 
     where = accelerator.device_of(device)
     of = accelerator.kind_of(where, kind)
+    path = out or user_files(of.name)[-1]
+    _check_writable(path)
     typer.echo(f"Measuring kernels of {where} as {of.name} …")
     file = accelerator.measure_kernels(
         where, of, processes=processes, say=lambda line: typer.echo(f"  {line}")
     )
     if file is None:  # another process of the launcher writes
         return
-    path = out or user_files(of.name)[-1]
-    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(file.dumps(), encoding="utf-8")
     for line in _summary(file):
         typer.echo(line)
     typer.echo(f"Written to {path}.")
+
+
+def _check_writable(path: Path) -> None:
+    """Before the work, not after it. InputError where the file cannot be written."""
+    from rpeg.errors import InputError
+
+    existed = path.exists()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("a", encoding="utf-8").close()
+        if not existed:
+            path.unlink(missing_ok=True)  # processes of a launcher all come here
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}; name another file with --out") from None
 
 
 def _summary(file: object) -> list[str]:

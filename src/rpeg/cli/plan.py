@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from rpeg.search import Progress
 
 ORDER = 30
 
@@ -19,7 +24,10 @@ def command(
     ] = True,
     pick: Annotated[int, typer.Option(min=1, help="Keep the plan of this number, instead of the best.")] = 1,
     show_all: Annotated[bool, typer.Option("--all", help="Show every plan, not only the fastest.")] = False,
-    seed: Annotated[int, typer.Option(help="Fixes the drawn lengths.")] = 0,
+    seed: Annotated[int, typer.Option(help="Fixes the drawn lengths and the search.")] = 0,
+    chains: Annotated[int, typer.Option(min=0, help="Walks of the search, from different starts.")] = 4,
+    rounds: Annotated[int, typer.Option(min=1, help="Structures that each walk tries.")] = 8,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of annealing in each structure.")] = 4000,
 ) -> None:
     """Estimate the good plans for a job, rank them, and keep the best. Starts nothing.
 
@@ -34,11 +42,12 @@ def command(
     from rpeg.errors import InputError
     from rpeg.job import load_job
     from rpeg.plan import write_plan
-    from rpeg.search import plan_job
+    from rpeg.search import Budget, plan_job
 
     job = load_job(job_file)
     problem = problem_of(job, lambda line: typer.echo(line, err=True), measure=measure)
-    ranked = plan_job(problem, seed=seed)
+    with _progress(as_json or problem.is_local) as report:
+        ranked = plan_job(problem, seed=seed, budget=Budget(chains, rounds, steps), report=report)
     if pick > len(ranked.candidates):
         raise InputError(f"there are {len(ranked.candidates)} plans; there is no plan {pick}")
     chosen = ranked.candidates[pick - 1]
@@ -62,3 +71,26 @@ def command(
         console.print(line, markup=False)
     which = "The best plan" if pick == 1 else f"Plan {pick}"
     console.print(f"{which} is in {out}.", markup=False)
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
+    """A line that says how the search goes on, while it does."""
+    if quiet:
+        yield None
+        return
+    from rich.console import Console
+
+    from rpeg.units import count_text, seconds_text
+
+    with Console(stderr=True).status("looking at starts …") as status:
+
+        def report(progress: Progress) -> None:
+            best = (
+                "none fits yet"
+                if progress.best == float("inf")
+                else f"best step {seconds_text(progress.best)}"
+            )
+            status.update(f"{count_text(progress.evaluations)} plans, {best}; {progress.where}")
+
+        yield report

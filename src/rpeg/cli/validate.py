@@ -57,12 +57,14 @@ def command(
     """
     import json
 
+    from rpeg.cost.kernels.sources import user_files
     from rpeg.errors import InputError
     from rpeg.validation import read_records, select, summarise
     from rpeg.validation.report import write_rows
 
     if rows is not None and not rows.parent.is_dir():  # before the work, not after it
         raise InputError(f"{rows.parent} does not exist: --rows needs a directory to write in")
+    user_files("")  # a kernel file that is missing is no fault of the records
     reading = read_records(data)
     chosen = select(reading.records, kind or (), source or ())
     summary = summarise(_evaluated(chosen), reading.broken)

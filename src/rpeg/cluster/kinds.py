@@ -84,7 +84,8 @@ def _check_memory(text: str, spelled: str, kind: DeviceKind, words: tuple[tuple[
 
 def _unknown(text: str) -> str:
     spellings = {word: name for words, name in _aliases() for either in words[:1] for word in either}
-    hint = nearest(text.lower(), [*device_kinds(), *spellings])
+    known = spellings.get(text.lower())
+    hint = f"Did you mean '{known}'?" if known else nearest(text.lower(), [*device_kinds(), *spellings])
     return f"there is no device kind '{text}'. {hint} {_DESCRIBE}"
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from rpeg import algorithms
 from rpeg.algorithms.aggregation import token_weights
 from rpeg.algorithms.loss import TokenLoss, weighted_sum
-from rpeg.backends.samples import Array, Samples
+from rpeg.backends.samples import Array, Ints, Samples
 from rpeg.backends.training.trainer import Trainer
 from rpeg.errors import RunError
 from rpeg.ir import Op
@@ -141,12 +141,16 @@ def _is_shared(ops: Sequence[Op]) -> bool:
 
 def _weights(samples: Samples, hyper: Any) -> Array:
     """(n,) what each token of a response weighs; a correction may leave out some of its tokens."""
-    lengths = samples.lengths
-    if "loss_mask" in samples.token:
-        kept = np.concatenate([[0], np.cumsum(samples.token["loss_mask"] > 0)])
-        lengths = np.diff(kept[samples.offsets])
     epsilon = hyper.preset.mean_epsilon
-    return token_weights(lengths, hyper.loss_aggregation, hyper.fixed_length, epsilon)
+    return token_weights(trained_lengths(samples), hyper.loss_aggregation, hyper.fixed_length, epsilon)
+
+
+def trained_lengths(samples: Samples) -> Ints:
+    """(n,) response tokens that the loss is of: all, or those that the column `loss_mask` keeps."""
+    if "loss_mask" not in samples.token:
+        return samples.lengths
+    kept = np.cumsum(np.concatenate([[0], samples.token["loss_mask"] > 0]))
+    return np.asarray(np.diff(kept[samples.offsets]), dtype=np.int64)
 
 
 def check_staleness(samples: Samples, oldest: int, newest: int, step: int) -> None:

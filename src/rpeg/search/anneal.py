@@ -24,7 +24,7 @@ from rpeg.search.model import CostModel, Option
 from rpeg.search.problem import Problem
 from rpeg.search.space import Space
 from rpeg.search.structure import Structure, structure
-from rpeg.search.structures import neighbours
+from rpeg.search.structures import early, neighbours
 from rpeg.search.tables import Tables
 from rpeg.sim import Draws
 from rpeg.transforms import Transform
@@ -142,6 +142,16 @@ class Search:
         if self.report is not None:
             self.report(self.progress)
 
+    def taken_over(self, found: Found, target: Structure) -> Found:
+        """A plan in another structure, with its shifts or, where that is better, with generation a step ahead."""
+        state = self.carried(found, target)
+        kept = self.evaluate(target, state, found.name)
+        state.shift[:] = [0 if name in early(target.bare) else 1 for name in target.names]
+        ahead = self.evaluate(target, state, found.name)
+        if ahead.objective < kept.objective:
+            return ahead
+        return self.evaluate(target, self.carried(found, target), found.name)
+
     def carried(self, found: Found, target: Structure) -> State:
         """A state in another structure: each stage goes on as the stage of its name, or as what it was made of."""
         state = self.space.state(len(target.names))
@@ -184,22 +194,22 @@ def walk(search: Search, start: Found, budget: Budget, seed: int) -> Iterator[Fo
     for turn in range(budget.rounds):
         cool = 1 - turn / budget.rounds
         candidate = here
-        if turn and below(random, 4):
+        if turn and below(random, 2):
             near = neighbours(search.problem, here.structure)
             if near:
                 target = search.structure(near[below(random, len(near))])
                 if target is None:
                     continue
-                candidate = search.evaluate(target, search.carried(here, target), start.name)
+                candidate = search.taken_over(here, target)
         try:
-            found, last = search.burst(candidate, budget.burst, 0.10 * cool + 0.01, 1e-4, random)
+            found, _ = search.burst(candidate, budget.burst, 0.08 * cool + 0.004, 1e-4, random)
         except InputError:
             continue
         yield found
         worse = found.objective - here.objective
-        if worse <= -0.0 or uniform(random) < math.exp(-worse / (0.03 * cool + 1e-6)):
+        if worse <= 0 or uniform(random) < math.exp(-worse / (0.03 * cool + 1e-6)):
             here = found
         if found.objective < best.objective:
             best = found
-        elif turn % 4 == 3:
+        elif turn % 3 == 2:
             here = best

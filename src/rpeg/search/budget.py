@@ -11,7 +11,7 @@ class Budget:
     """chains: walks from different starts. rounds: structures that each tries. burst: annealing steps in each."""
 
     chains: int = 4
-    rounds: int = 12
+    rounds: int = 8
     burst: int = 4000
 
 

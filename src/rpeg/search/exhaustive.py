@@ -56,9 +56,7 @@ def _best(search: Search, structure: Structure, choices: int, count: int) -> Fou
     while True:
         shape, t = search.tables.shape(structure), search.tables
         ways = np.array(masks, np.int64)
-        code = exhaust(
-            shape, t.rows, t.site, trial, best, w, ways, choices, _shifts(structure), control
-        )
+        code = exhaust(shape, t.rows, t.site, trial, best, w, ways, choices, _shifts(structure), control)
         if code == OK:
             return search.evaluate(structure, best, "exhaustive")
         search.tables.fill(structure, w.miss)

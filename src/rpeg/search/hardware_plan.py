@@ -52,11 +52,23 @@ def found_starts(search: Search, seed: int) -> list[Found]:
 def best_of(search: Search, budget: Budget, seed: int, begun: list[Found]) -> list[Found]:
     """The starts and the best of every structure that the chains came to, the best first."""
     found = list(begun)
-    order = sorted(begun, key=lambda one: one.objective)
+    order = _diverse(begun)
     for chain in range(budget.chains if order else 0):
-        start = order[chain % min(len(order), 4)]
+        start = order[chain % len(order)]
         found += walk(search, start, budget, seed * 7919 + chain)
     return sorted(found, key=lambda one: (one.objective, len(one.structure.applied)))
+
+
+def _diverse(begun: list[Found]) -> list[Found]:
+    """In turn the best that is left, and the best of a structure that none is of yet."""
+    left, taken = sorted(begun, key=lambda one: one.objective), list[Found]()
+    while left:
+        known = {one.structure.graph for one in taken}
+        new = next((one for one in left if one.structure.graph not in known), left[0])
+        chosen = left[0] if len(taken) % 2 == 0 else new
+        taken.append(chosen)
+        left = [one for one in left if one is not chosen]
+    return taken
 
 
 def plan_from(search: Search, found: Found, memo: Memo, draws: Draws) -> Plan:

@@ -81,7 +81,8 @@ def plan_job(
     """The good plans for a problem, ranked. The same for the same arguments.
 
     On described hardware they are searched for (`searched`): budget says how long, report is told how it goes on.
-    On this machine's own processes they are constructions, all over a few drawn steps; the leading ones over more. Those are ahead of the rest in the answer.
+    On this machine's own processes they are constructions, all over a few drawn steps; the leading ones over more.
+    Those are ahead of the rest in the answer.
     Raises InfeasibleError where none fits: the stage, the phase, how many GiB are missing, and the smallest change
     among those tried that would fit.
     """

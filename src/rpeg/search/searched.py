@@ -128,7 +128,7 @@ def _infeasible(search: Search, found: list[Found], seed: int) -> str:
         return (
             f"{name}: no stage layout divides the batch of {problem.workload.samples} samples and its models"
         )
-    one, plan = first
+    _, plan = first
     memory = device_memory(plan, lower(plan.graph, plan.assignments, plan.workload), problem.facts)
     tightest = max(memory, key=lambda m: m.short_bytes / m.capacity_bytes)
     return f"{name}. The nearest: {_lack(plan, tightest)}. {_way_out(problem, seed)}"

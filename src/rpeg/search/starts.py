@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
-from rpeg.ir import Graph, Kind, Stage
+from rpeg.ir import Kind
 from rpeg.search.anneal import Found, Search
 from rpeg.search.compiled.blocks import block
 from rpeg.search.compiled.layout import HOST, State
 from rpeg.search.problem import Problem
 from rpeg.search.structure import Structure
-from rpeg.search.structures import candidates
+from rpeg.search.structures import candidates, early, generators
 from rpeg.transforms import Transform
 from rpeg.transforms.asynchrony import BoundedAsynchrony
 from rpeg.transforms.streaming import Streaming
@@ -59,7 +60,7 @@ def wished(problem: Problem) -> tuple[Transform, ...]:
         return ()
     return tuple(
         BoundedAsynchrony(stage.name, staleness, problem.permissions.freshness)
-        for stage in _generators(problem.graph)
+        for stage in generators(problem.graph)
     )
 
 
@@ -71,7 +72,7 @@ def arranged(search: Search, start: Start) -> State:
     island = 0
     for kind, units in enumerate(search.space.units):
         cuts = sorted({0, units, *(c for k, a, b in spans.values() if k == kind for c in (a, b))})
-        for a, b in zip(cuts, cuts[1:], strict=False):
+        for a, b in pairwise(cuts):
             state.size[island], state.kind[island] = b - a, kind
             for name, (own, first, end) in spans.items():
                 if own == kind and first <= a and b <= end:
@@ -83,7 +84,7 @@ def arranged(search: Search, start: Start) -> State:
         shares = any(o != name and state.mask[s.index[o]] & state.mask[place] for o in alone)
         state.offload[place] = 2 if shares else 0
     if any(isinstance(t, BoundedAsynchrony) for t in s.applied):
-        state.shift[:] = [0 if name in _early(s.bare) else 1 for name in s.names]
+        state.shift[:] = [0 if name in early(s.bare) else 1 for name in s.names]
     return state
 
 
@@ -186,7 +187,7 @@ def _asynchronous(search: Search, base: Structure) -> Iterator[tuple[Structure, 
             continue
         applied = tuple(
             BoundedAsynchrony(s.name, staleness, search.problem.permissions.freshness)
-            for s in _generators(base.bare)
+            for s in generators(base.bare)
         )
         if not all(search.problem.permissions.permits(t) for t in applied):
             continue
@@ -197,17 +198,3 @@ def _asynchronous(search: Search, base: Structure) -> Iterator[tuple[Structure, 
             yield made, what
     if base.applied:
         yield base, "one-step-off"
-
-
-def _generators(graph: Graph) -> list[Stage]:
-    aside = graph.observers()
-    return [s for s in graph.stages if s.kind is Kind.GENERATE and s.name not in aside]
-
-
-def _early(graph: Graph) -> frozenset[str]:
-    """Generators and all that they need within a step."""
-    found = {s.name for s in _generators(graph)}
-    for stage in reversed(graph.order()):
-        if any(edge.delay == 0 and edge.dst in found for edge in graph.out_of(stage.name)):
-            found.add(stage.name)
-    return frozenset(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rpeg.ir import Graph, Kind, Unit
+from rpeg.ir import Graph, Kind, Stage, Unit
 from rpeg.search.problem import Permissions, Problem
 from rpeg.search.structure import Structure
 from rpeg.transforms import Transform, transforms
@@ -21,7 +21,7 @@ MOST_STREAMS = 1
 
 def neighbours(problem: Problem, structure: Structure) -> list[tuple[Transform, ...]]:
     """Chains of transforms that are permitted, each once, in an order that depends on nothing else."""
-    return sorted({chain for chain in _chains(problem, structure)}, key=lambda chain: list(map(str, chain)))
+    return sorted(set(_chains(problem, structure)), key=lambda chain: list(map(str, chain)))
 
 
 def _chains(problem: Problem, structure: Structure) -> Iterator[tuple[Transform, ...]]:
@@ -79,3 +79,18 @@ def _asynchronous(graph: Graph, permissions: Permissions) -> Iterator[Transform]
             transform = BoundedAsynchrony(stage.name, staleness, permissions.freshness)
             if transform.applies(graph) and permissions.permits(transform):
                 yield transform
+
+
+def generators(graph: Graph) -> list[Stage]:
+    """That give the samples which are trained on."""
+    aside = graph.observers()
+    return [s for s in graph.stages if s.kind is Kind.GENERATE and s.name not in aside]
+
+
+def early(graph: Graph) -> frozenset[str]:
+    """Generators and all that they need within a step."""
+    found = {s.name for s in generators(graph)}
+    for stage in reversed(graph.order()):
+        if any(edge.delay == 0 and edge.dst in found for edge in graph.out_of(stage.name)):
+            found.add(stage.name)
+    return frozenset(found)

@@ -24,7 +24,7 @@ DISPATCH_SECONDS = 0.001
 
 @dataclass(frozen=True)
 class Planted:
-    """The best plan by construction: units of each stage, and the seconds that it takes there; elsewhere it costs more."""
+    """The best plan by construction: units of each stage, and its seconds there; elsewhere it costs more."""
 
     units: Mapping[str, int]
     seconds: Mapping[str, float]
@@ -70,7 +70,7 @@ class Drawn:
         return tuple(sorted(found, key=lambda o: float((o.uses[0][0] or o.uses[0][1]).seconds.sum())))  # type: ignore[union-attr]
 
     def generation(self, placed: Placed, cache_bytes: float) -> tuple[Floats, Floats]:
-        profile, bases = placed.profile, sum(map(len, placed.profile.bases))
+        bases = sum(map(len, placed.profile.bases))
         use = placed.option.uses[0][0]
         assert use is not None
         slow = 1.0 if self.planted else 1.0 + 0.02 / max(0.02, cache_bytes)
@@ -84,7 +84,10 @@ class Drawn:
         return 0.05 + 0.5 * self._uniform("transfer", model, source.devices, target.devices, relation)
 
     def _seconds(self, profile: Profile, kind: int, units: int, choice: int) -> float:
-        name = profile.stage.name
+        """Of a fused stage as long as of its parts."""
+        return sum(self._part(name, kind, units, choice) for name in profile.stage.name.split("+"))
+
+    def _part(self, name: str, kind: int, units: int, choice: int) -> float:
         if self.planted is not None:
             own = self.planted.units.get(name, 1)
             best = self.planted.seconds.get(name, 1.0)
@@ -136,7 +139,7 @@ def search_in(
     workload: Workload | None = None,
 ) -> Search:
     """A search over a graph with these costs."""
-    w = workload or Workload(16, 2, constant(16), lognormal(40, 128), 2)
+    w = workload or Workload(60, 2, constant(16), lognormal(40, 128), 2)
     devices = sum(model.units) * model.each
     problem = Problem(graph, local(devices, devices * 2**30), w, Facts({}), permissions=permissions)
     stages = len(graph.stages)

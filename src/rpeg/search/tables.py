@@ -1,4 +1,4 @@
-"""`Tables`: what the cost model has answered, as rows for the compiled search; asked for when the search first needs it."""
+"""`Tables`: what the cost model has answered, as rows for the compiled search; asked when the search first needs it."""
 
 from __future__ import annotations
 
@@ -146,7 +146,9 @@ class Tables:
         self, source: int, target: int, relation: int, number: int, model: str, ends: tuple[Profile, Profile]
     ) -> None:
         """ends: the profiles of this structure, as rows may come from others with other names of stages."""
-        here, there = (replace(self.placed[row], profile=p) for row, p in zip((source, target), ends, strict=True))
+        here, there = (
+            replace(self.placed[row], profile=p) for row, p in zip((source, target), ends, strict=True)
+        )
         seconds = self._model.transfer(model, here, there, relation)
         key = transfer_key(source, target, relation, number)
         if 2 * self._transfers >= len(self.rows.moved):

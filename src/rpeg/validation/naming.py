@@ -52,6 +52,17 @@ _FROZEN = (
     (r"int8|\b8-?bit", "float8"),
 )  # words, as many bits as weights have
 
+# Some word of a dtype or of a recipe; words that tell only where it stands leave it open.
+_DTYPE_WORDS = (
+    r"(fp|tf|bf|float|int)[- ]?\d|\bf(8|16|32)\b|nf4|[48]-?bit|qlora|\b(16|32)-|amp|mixed|pure|true|single|recipe"
+    r"|default|stated|unknown"
+)
+_SPELLED = (
+    (r"float-?(4|8)\b|float(4|8)(?=_)", r"fp\1\2"),
+    (r"e4m3\w*|e5m2\w*", "fp8"),
+    (r"\bhalf\b", "fp16"),
+)
+
 _VOCABULARY = (
     50304  # GPT-2's 50,257 tokens padded to a multiple of 128, as Megatron-LM's examples and tests have it
 )
@@ -146,6 +157,11 @@ def precision_of(text: str | None, framework: str = "") -> Precision:
     "pure" and "true": everything in 16 bits. Weights in 4 or 8 bit integers are those of a frozen model under adapters.
     """
     words, name = (text or "").lower(), framework.lower()
+    for spelled, usual in _SPELLED:
+        words = re.sub(spelled, usual, words)
+    if words.strip() and not re.search(_DTYPE_WORDS, words):
+        known = "fp32, tf32, bf16, fp16, fp8, fp4, int8, int4 and nf4"
+        raise InputError(f"precision {shown(text)} names no dtype that is known: {known} are")
     half = "float16" if re.search(r"\b(fp16|float16|16-)", words) else "bfloat16"
     base = Precision(compute=half, weights=half, activations=half)
     narrow = re.search(r"bf16|bfloat16|fp16|float16|fp8|fp4", words)

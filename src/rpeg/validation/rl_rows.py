@@ -17,10 +17,8 @@ from rpeg.validation.rl_step import RlStep
 
 Record = Mapping[str, Any]
 
-# Tokens of a prompt where a row's own rates do not tell: OpenMathInstruct-2 with a chat template, as those rows of the
-# same table that do tell have it (98 to 146).
+# Tokens of a prompt, which no row gives: OpenMathInstruct-2 with a chat template.
 _PROMPT = 110
-_PROMPTS = range(20, 1025)
 
 # Samples that a recipe with dynamic sampling generates for each that it trains: the loader draws three times the prompts,
 # and those whose answers all earn the same are left out (NVIDIA-NeMo/RL v0.5.0, examples/configs/recipes/llm/performance/
@@ -57,7 +55,6 @@ def table_row(record: Record) -> RlStep:
     dynamic = bool(asked) and str(flat.get("algorithm", "")).upper() == "DAPO"
     trained = asked if dynamic else _count(flat, "samples_per_step", "gen_batch")
     batch = _count(flat, "train_global_batch_size", "train_gbs", "train_batch")
-    prompt = _prompt(record, flat, response, trained, devices)
     fp8 = "fp8" in f"{flat.get('train_precision')} {flat.get('precision')}".lower()
     return RlStep(
         architecture=architecture,
@@ -67,9 +64,9 @@ def table_row(record: Record) -> RlStep:
         generated=_DRAWN * asked if dynamic else max(trained, asked),
         trained=trained,
         group=group,
-        prompt=prompt,
-        response=min(response, width - prompt),
-        longest=max(1, width - round(prompt)),
+        prompt=_PROMPT,
+        response=min(response, width - _PROMPT),
+        longest=max(1, width - _PROMPT),
         updates=max(1, trained // batch),
         scorings=2 if float(flat.get("kl_penalty", 0.01)) > 0 else 1,
         generate=_generated(flat, apart or devices),
@@ -246,17 +243,6 @@ def _staleness(flat: Record) -> int:
         return int(flat["staleness_bound_steps"])
     found = re.match(r"(\d+)-step off", str(flat.get("policy", "")).lower())
     return int(found[1]) if found else 0
-
-
-def _prompt(record: Record, flat: Record, response: float, samples: int, devices: int) -> float:
-    """Published rates count prompts, mean lengths do not: the difference is a prompt's mean length."""
-    measured = record.get("measured") or {}
-    rate = measured.get("tokens_per_s_per_gpu_e2e") or measured.get("tokens_per_s_per_gpu")
-    if rate and measured.get("step_time_s"):
-        both = float(rate) * float(measured["step_time_s"]) * devices / samples
-        if round(both - response) in _PROMPTS:
-            return both - response
-    return _PROMPT
 
 
 def _engine_layout(engine: str, devices: int) -> Parallelism:

@@ -76,12 +76,20 @@ def job_of(record: Record) -> tuple[Architecture, Sequences, Execution, Machine]
         precision=precision_of(record, name),
         microbatch=int(record.get("micro_batch") or 1),
         graphs=_static(record),
-        lora_rank=_LORA_RANK if record.get("task") == "lora" else None,
+        lora_rank=_adapters(record),
     )
     stated = recompute_of(str(record.get("recompute") or ""))
     if stated:
         return architecture, sequences, replace(execution, recompute=stated), machine
     return architecture, sequences, first_that_fits(architecture, sequences, execution, machine), machine
+
+
+def _adapters(record: Record) -> int | None:
+    """The rank of adapters; None where all is trained."""
+    words = f"{record.get('task') or ''} {record.get('method') or ''}".lower()
+    if "lora" not in words:
+        return None
+    return int(record.get("lora_rank") or record.get("lora_r") or _LORA_RANK)
 
 
 def _static(record: Record) -> bool:
@@ -129,6 +137,11 @@ def precision_of(record: Record, stack_name: str) -> Precision:
     """As the words say; gradients that are not said to be accumulated in 32 bits travel as they come from backward."""
     words = str(record.get("precision") or "")
     precision = naming.precision_of(words, str(record.get("framework") or ""))
+    if (
+        "qlora" in str(record.get("task") or "").lower()
+        or "nf4" in str(record.get("quantization") or "").lower()
+    ):
+        precision = replace(precision, weights="nf4")
     if stack_name == "megatron" or re.search(r"fp32|float32", words):
         return precision
     return replace(precision, communication=precision.activations)

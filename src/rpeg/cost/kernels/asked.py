@@ -77,7 +77,7 @@ def asked(
 
     Its efficiencies then count against their work on the grid, before the surface is made to rise.
     """
-    table = replace(table, dtype=dtype or table.dtype, head_dim=head_dim or table.head_dim)
+    table = replace(table, dtype=dtype or table.dtype, head_dim=int(head_dim) or table.head_dim)
 
     def ideal(*where: Any) -> Any:
         return ideal_seconds(kind, REFERENCES[table.op](table, *where), compute)

@@ -48,7 +48,8 @@ class Curve:
     def numbers(self, x: Floats) -> Floats:
         """Seconds at an array of x."""
         if not self.logs:
-            return np.maximum(np.asarray(self.beyond(x)), self.floor_seconds)
+            slow: Floats = np.maximum(np.asarray(self.beyond(x)), self.floor_seconds)
+            return slow
         low, share, within = _places(x, self.start, self.step, len(self.logs) - 1)
         logs, rises = self._arrays
         seconds: Floats = np.exp(logs[low] + share * rises[low])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from importlib import metadata, util
 from pathlib import Path
 
@@ -22,15 +23,19 @@ def tables(kind: str, bundled_version: str) -> KernelFile | None:
     folder = data_folder()
     if folder is None or kind not in SYSTEMS or not (folder / SYSTEMS[kind]).is_dir():
         return None
-    version = metadata.version(PACKAGE)
+    try:
+        version = metadata.version(PACKAGE)
+    except metadata.PackageNotFoundError:  # a folder of that name on the path is not an installation
+        return None
     if version == bundled_version:
         return None
     kept = cache_directory() / f"aiconfigurator-{version}-{kind}.json"
     if kept.exists():
         return read(kept)
     file = distilled(kind, folder, version)
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    kept.write_text(file.dumps(), encoding="utf-8")
+    with contextlib.suppress(OSError):  # a cache that cannot be written costs the time of distilling again
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_text(file.dumps(), encoding="utf-8")
     return file
 
 

@@ -116,7 +116,9 @@ class Kernels:
             up, down = self.gemm(m, 2 * inner, hidden, dtype), self.gemm(m, hidden, inner, dtype)
             seconds = touched * (up.seconds + down.seconds)
             return Timed(_largest(seconds, self.floor_seconds), *work, False)
-        side = (hidden * inner) ** 0.5  # tables hold experts by the size of their matrices, whatever their sides
+        side = (
+            hidden * inner
+        ) ** 0.5  # tables hold experts by the size of their matrices, whatever their sides
         like = experts_work(rows, experts, side, side, dtype)
         return asked_.timed(work, rows, experts, hidden * inner, like=like)
 

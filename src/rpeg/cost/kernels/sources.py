@@ -13,14 +13,17 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
+from statistics import median
 
 from rpeg.cluster import DeviceKind
 from rpeg.cluster.kinds import relatives
 from rpeg.cost.kernels import installed
 from rpeg.cost.kernels.files import KernelFile, read
 from rpeg.cost.kernels.table import Table
+from rpeg.errors import InputError
 from rpeg.job.cache import cache_directory
 
+_MAKE = "rpeg calibrate --kernels --out FILE"
 _DATA = resources.files("rpeg.cost") / "data" / "kernels"
 
 # The least that a kernel of an accelerator takes; the fastest of aiconfigurator-core's products take 2.4 µs.
@@ -59,6 +62,10 @@ class Source:
         return self._found[key]
 
     def _search(self, op: str, dtype: str, library: str, head_dim: float) -> tuple[Table | None, bool]:
+        if (op, dtype) == ("experts", "float8"):
+            scaled = self._either_scale(library)
+            if scaled is not None:
+                return scaled, True
         exact = True
         wanted: str | None = _SAME.get(dtype, dtype)
         while wanted is not None:
@@ -69,6 +76,15 @@ class Source:
                     return self.tables[op, wanted, name, nearest], exact
             wanted, exact = _NEXT.get(wanted), False
         return None, False
+
+    def _either_scale(self, library: str) -> Table | None:
+        """8-bit experts of a library, scaled by tensor or by block: whichever kernel is better on the whole.
+
+        A scale a tensor or a block moves the same bytes; where one kernel was left untuned (vLLM's with a scale a
+        tensor reaches a third of its own with blocks on Hopper) nobody serves or trains by it.
+        """
+        both = (self.tables.get(("experts", dtype, library, 0)) for dtype in ("float8", "float8-block"))
+        return max(filter(None, both), key=lambda table: median(table.logs), default=None)
 
 
 @lru_cache(maxsize=64)
@@ -101,8 +117,15 @@ def _file(name: str) -> tuple[KernelFile | None, str]:
 
 
 def user_files(name: str) -> tuple[Path, ...]:
-    """Where a user's own kernel file for a kind may lie, the first that exists counts."""
+    """Where a user's own kernel file for a kind may lie, the first that exists counts.
+
+    InputError where $RPEG_KERNELS names a file that does not exist: estimates would silently rest on other tables.
+    """
     own = os.environ.get("RPEG_KERNELS")
+    if own and not Path(own).expanduser().exists():
+        raise InputError(
+            f"$RPEG_KERNELS names {own}, which does not exist: unset it, or write the file by `{_MAKE}`"
+        )
     return (*((Path(own).expanduser(),) if own else ()), cache_directory() / f"kernels-{name}.json")
 
 

@@ -1,4 +1,4 @@
-"""Simulated annealing of one chain within a structure, compiled. It stops where a table lacks a row, and goes on after."""
+"""Simulated annealing within a structure, compiled. It stops where a table lacks a row, and goes on after."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def anneal(
     while control[0] < control[1]:
         began = random[1]
         copy_state(now, trial)
-        if not move(shape, trial, random, placed):
+        if not move(shape, now, trial, random, placed):
             control[0] += 1
             continue
         share = control[0] / control[1]

@@ -16,14 +16,14 @@ SLOTS = 4
 
 
 class Shape(NamedTuple):
-    """A structure's items and arcs; S stages, N run items, E weights edges to other stages, B base parts.
+    """A structure's items and arcs; S stages, E weights edges to other stages, B base parts.
 
     kind: (S,). first, count: (S,) a stage's items. arcs: (A, 3) data arcs within a step: source item, destination,
     base part (-1: the source's end). model: (S, SLOTS) number of the model called, -1 for none. feed: (S, SLOTS) the
-    weights edge that feeds it, -1 for frozen models, -2 for those that the stage trains. edges: (E, 6) trainer, consumer,
-    delay, class of (model, delay, freshness), place among the graph's edges, model; in the order of their names.
-    rests: (S,) the stages in the order of their rests' names. profile: (S,) rows of the tables. bases: (B,) the generator stage of each base part. data: (K, 2) stages joined by
-    data within a step.
+    weights edge that feeds it, -1 for frozen models, -2 for those that the stage trains. edges: (E, 6) trainer,
+    consumer, delay, class of (model, delay, freshness), place among the graph's edges, model; in the order of their
+    names. rests: (S,) the stages in the order of their rests' names. profile: (S,) rows of the tables. bases: (B,) the
+    generator stage of each base part. data: (K, 2) stages joined by data within a step.
     """
 
     kind: Ints
@@ -44,12 +44,13 @@ class Rows(NamedTuple):
 
     where: (profiles, kinds, units + 1, alignments, 2) first option and count, first = -1: not known yet.
     layout: (O,) number of the layout. core: (O, SLOTS, 2) place in `seconds` of items × draws, for weights that are
-    copies or frozen (0) and that are the trainer's own (1); -1 for none. held: (O, SLOTS, 2, 8) bytes at the peak,
-    resting weights, resting rest; seconds to move weights, the rest, both; bytes at the peak where the holder offloads, of
-    the process. host: (O, SLOTS, 4) bytes of a node's
-    host when nothing, the optimizer, all is offloaded, and of a process. engine: (O, 6) bytes without a cache at the peak, when generating; of the longest sequence; most rows; seconds to
-    wake; bytes of the process. levels: (O, LEVELS) place in `seconds` of a generator's items and base parts × draws, -1: not known yet.
-    moved: hash table (M, 2) of transfers: key and place in `seconds` (-1: none).
+    copies or frozen (0) and that are the trainer's own (1); -1 for none. held: (O, SLOTS, 2, 8) bytes at the peak, of
+    resting weights, of the resting rest; seconds to move weights, the rest, both; bytes at the peak where the holder
+    offloads, and of the process. host: (O, SLOTS, 4) bytes of a node's host when nothing, the optimizer, all is
+    offloaded, and of a process. engine: (O, 6) bytes without a cache at the peak, when generating; of the longest
+    sequence; most rows; seconds to wake; bytes of the process. levels: (O, LEVELS) place in `seconds` of a generator's
+    items and base parts × draws, -1: not known yet. moved: hash table (M, 2) of transfers: key (-1: none) and place in
+    `seconds`.
     """
 
     where: Ints

@@ -216,8 +216,20 @@ def with_trainer(shape: Shape, state: State, random: Ints) -> bool:
 
 
 @compiled
-def move(shape: Shape, state: State, random: Ints, placed: bool) -> bool:
-    """Changes a state in place; False where nothing came of it. placed: blocks stay as they are."""
+def fastest(shape: Shape, before: State, state: State) -> None:
+    """Stages whose devices have changed take the first of their options."""
+    for stage in range(len(shape.kind)):
+        changed = before.mask[stage] != state.mask[stage]
+        for island in range(len(state.size)):
+            if state.mask[stage] >> island & 1 and before.size[island] != state.size[island]:
+                changed = True
+        if changed:
+            state.option[stage] = 0
+
+
+@compiled
+def move(shape: Shape, before: State, state: State, random: Ints, placed: bool) -> bool:
+    """Changes a copy of `before`; False where nothing came of it. placed: blocks stay as they are."""
     which = below(random, 24)
     if placed:
         which = which % 12
@@ -241,7 +253,6 @@ def move(shape: Shape, state: State, random: Ints, placed: bool) -> bool:
         done = follow(shape, state, random)
     else:
         done = with_trainer(shape, state, random)
-    if done and below(random, 2):
-        stage = a_stage(shape, random)
-        state.option[stage] = below(random, 1 << 20)
+    if done and below(random, 3):
+        fastest(shape, before, state)
     return done

@@ -96,10 +96,10 @@ def wants(
             asked = asked or (beside[user] == 0 and known[user] <= now)
     if users and not asked:
         return False
+    crowded = False
     for lane in range(lanes):
-        if mask >> lane & 1 and brought[lane] > 0:
-            return False
-    return True
+        crowded = crowded or (mask >> lane & 1 == 1 and brought[lane] > 0)
+    return not crowded
 
 
 @compiled
