@@ -3,15 +3,17 @@
     python scripts/make_preferences.py
 
 Each line of `preferences.jsonl` and `preferences_heldout.jsonl` is `{"prompt": "36 + 57 =", "chosen": "6+7=13;93",
-"rejected": "~90"}`: both responses were sampled from the model; the verifier `numeric` says which is right. A problem
-whose
-samples are all right or all wrong gives no pair. The same seed writes the same bytes on the same machine.
+"rejected": "~90"}`: both responses were sampled from the model, and the verifier `numeric` says which is right. A problem
+whose samples are all right or all wrong gives no pair. A second pair of each such problem sets the right response against
+itself with a wrong digit in its result. The same seed writes the same bytes on the same machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,6 +69,16 @@ def pairs(answered: Iterator[tuple[Record, list[str]]]) -> Iterator[dict[str, st
             yield {"prompt": record.prompt, "chosen": by_score[1.0], "rejected": by_score[0.0]}
 
 
+def near_misses(rows: list[dict[str, str]], seed: int) -> Iterator[dict[str, str]]:
+    """Each right response against itself with one digit of its result changed: form alone does not tell them apart."""
+    rng = random.Random(seed)
+    for row in rows:
+        head, digits = re.fullmatch(r"(.*?)([0-9]+)", row["chosen"]).groups()  # type: ignore[union-attr]
+        at = rng.randrange(len(digits))
+        other = rng.choice([digit for digit in "0123456789" if digit != digits[at]])
+        yield {**row, "rejected": f"{head}{digits[:at]}{other}{digits[at + 1 :]}"}
+
+
 def main() -> None:
     """Sample, compare, write."""
     parser = argparse.ArgumentParser(
@@ -81,6 +93,7 @@ def main() -> None:
     for source, name in (("train", "preferences"), ("heldout", "preferences_heldout")):
         records = read_records(f"bundled:chain_sum/{source}.jsonl")
         rows = list(pairs(answers(records, args.model, args.samples, args.seed)))
+        rows += list(near_misses(rows, args.seed))
         path = args.out / f"{name}.jsonl"
         path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         print(f"{path}: {len(rows)} pairs of {len(records)} problems")

@@ -16,6 +16,7 @@ from rpeg.search.synthetic import Drawn, search_in
 from rpeg.transforms import Changes
 
 SMALL = Budget(chains=1, rounds=2, burst=60)
+STEPS = 15
 
 
 def a_search(seed: int, units: tuple[int, ...] = (4,), staleness: int = 0):
@@ -27,14 +28,14 @@ def test_the_same_seed_finds_the_same_plan() -> None:
     ends = []
     for _ in range(2):
         search = a_search(1, staleness=1)
-        best = best_of(search, SMALL, 7, found_starts(search, 7))[0]
+        best = best_of(search, SMALL, 7, found_starts(search, 7, STEPS))[0]
         ends.append((best.seconds, best.structure.applied, [field.tolist() for field in best.state]))
     assert ends[0] == ends[1]
 
 
 def test_it_never_ends_above_a_start() -> None:
     search = a_search(2, staleness=1)
-    begun = found_starts(search, 0)
+    begun = found_starts(search, 0, STEPS)
     best = best_of(search, SMALL, 0, begun)[0]
     assert len(begun) > 4
     assert all(best.objective <= one.objective for one in begun)
@@ -45,7 +46,7 @@ def test_it_finds_the_best_of_a_small_space() -> None:
     base = search.structure(())
     assert base is not None
     truth = exhaustive(search, [base], choices=2)
-    best = best_of(search, SMALL, 3, found_starts(search, 3))
+    best = best_of(search, SMALL, 3, found_starts(search, 3, STEPS))
     assert min(one.objective for one in best if not one.structure.applied) == pytest.approx(truth.objective)
 
 

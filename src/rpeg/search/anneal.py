@@ -30,7 +30,7 @@ from rpeg.sim import Draws
 from rpeg.transforms import Transform
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Found:
     """A state of a structure, with its mean step and the share of memory that it lacks. name: where it comes from."""
 

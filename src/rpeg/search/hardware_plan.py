@@ -38,12 +38,12 @@ def search_of(problem: Problem, seed: int, report: Callable[[Progress], None] | 
     return Search(problem, model, room, draws, DRAWS, Tables(model, room, DRAWS), report)
 
 
-def found_starts(search: Search, seed: int) -> list[Found]:
+def found_starts(search: Search, seed: int, steps: int = PLACED) -> list[Found]:
     """All starts, each at the best that its placement allows."""
     made = []
     for start in starts(search):
         try:
-            made.append(placed(search, start, PLACED, seed))
+            made.append(placed(search, start, steps, seed))
         except InputError:
             continue  # no layout at all
     return [found for found in made if found.seconds < 1e300]

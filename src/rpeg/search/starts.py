@@ -114,6 +114,8 @@ def _of_kind(search: Search, base: Structure, kind: int, units: int) -> Iterator
             yield Start(f"separate-async {name}", stream, _split(search, stream, first, rest))
         for structure, what in _asynchronous(search, base):
             yield Start(f"{what} {name}", structure, _split(search, structure, first, rest))
+            frozen = _split(search, structure, first, rest, frozen=True)
+            yield Start(f"{what} {name}, frozen models with generate", structure, frozen)
     yield from _meshes(search, base, kind, units, words)
 
 
@@ -142,14 +144,17 @@ def _split(
     structure: Structure,
     first: tuple[int, int, int],
     rest: tuple[int, int, int],
+    *,
     beside: bool = False,
+    frozen: bool = False,
 ) -> Wish:
-    """Generation apart from training; assessment with training, or `beside` generation where weights allow it."""
-    found = {}
-    for stage in structure.bare.stages:
+    """Generation apart from training; beside generation all assessment, or that by `frozen` models, or none."""
+    graph, found = structure.bare, {}
+    for stage in graph.stages:
         if stage.models:
-            with_generation = stage.kind is Kind.GENERATE or (beside and stage.kind is Kind.INFERENCE)
-            found[stage.name] = first if with_generation else rest
+            fixed = all(graph.trainer(model) is None for model in stage.models)
+            assesses = stage.kind is Kind.INFERENCE and (beside or (frozen and fixed))
+            found[stage.name] = first if stage.kind is Kind.GENERATE or assesses else rest
     return found
 
 

@@ -116,7 +116,7 @@ def _shape(graph: Graph, lowered: Lowered, order: tuple[str, ...]) -> Shape:
     return Shape(
         kind=_ints(_KINDS[graph.stage(name).kind] for name in order),
         first=first[:-1].astype(np.int64),
-        count=_ints(len(own) for own in slots),
+        parts=_ints(len(own) for own in slots),
         arcs=_table(_arcs(lowered, item), 3),
         model=_table((_models(graph, name, models) for name in order), SLOTS),
         feed=_table((_feeds(graph, name, edges) for name in order), SLOTS),

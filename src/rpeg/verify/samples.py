@@ -182,7 +182,7 @@ def _ids(evidence: Evidence, item: Item) -> tuple[int, ...]:
 
 
 def _ranks(evidence: Evidence, item: Item) -> Iterator[tuple[Span, ...]]:
-    """The spans of each data-parallel rank (or those that share lanes); spans on unplanned lanes each count for themselves."""
+    """The spans of each data-parallel rank (or those that share lanes); those on unplanned lanes are each their own."""
     spans = evidence.spans.get(item, ())
     task = evidence.task(item)
     if task is None or evidence.kind(item) is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +32,8 @@ def together(forward: Forward, prompts: Prompts, crowding: Amount = 1.0) -> list
     """
     budget = forward.serving.prompt_budget * forward.layout.attention_dp / crowding
     if isinstance(prompts.tokens, float) and isinstance(budget, float | int):
-        passes = max(1.0, float(math.ceil(prompts.tokens / budget)))
-        some = passes if prompts.tokens > 0 else 0.0
+        passes: Any = max(1.0, float(math.ceil(prompts.tokens / budget)))
+        some: Any = passes if prompts.tokens > 0 else 0.0
     else:
         passes = np.maximum(1.0, np.ceil(np.asarray(prompts.tokens) / budget))
         some = np.where(np.asarray(prompts.tokens) > 0, passes, 0.0)

@@ -162,7 +162,7 @@ def _offsets(line: Timeline, course: Intervals, first: Floats, step: Floats, ent
         entered = np.maximum(before - samples * np.arange(replicas)[:, None], np.arange(1, samples + 1))
         waited = np.concatenate([np.zeros((replicas, 1)), np.cumsum(entries, axis=1)], axis=1)
         out += np.take_along_axis(waited, entered, axis=1)
-    return out + np.atleast_1d(first)[:, None]
+    return np.asarray(out + np.atleast_1d(first)[:, None])
 
 
 def _total(leaves: list[Leaf]) -> Floats:

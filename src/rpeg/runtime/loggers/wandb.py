@@ -28,6 +28,7 @@ def open_logger(job: Job, run: Path, first_step: int) -> _WandB:
     import wandb
     import yaml
 
+    os.environ.setdefault("WANDB_SILENT", "true")  # the console is the view's
     mode = os.environ.get("WANDB_MODE") or (None if _has_key() else "offline")
     opened = wandb.init(
         project=os.environ.get("WANDB_PROJECT", "rpeg"),

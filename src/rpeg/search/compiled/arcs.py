@@ -25,15 +25,15 @@ def arcs_of(shape: Shape, w: Work, node: Ints) -> int:
         at = add(to, at, shape.arcs[i, 0], shape.arcs[i, 1], shape.arcs[i, 2], 0)
     for stage in range(len(shape.kind)):
         if shape.kind[stage] == TRAIN:
-            at = add(to, at, shape.first[stage] + shape.count[stage] - 1, shape.first[stage], -1, 1)
+            at = add(to, at, shape.first[stage] + shape.parts[stage] - 1, shape.first[stage], -1, 1)
     for e in range(len(shape.edges)):
         trainer, consumer, delay = shape.edges[e, 0], shape.edges[e, 1], shape.edges[e, 2]
         first = shape.first[trainer]
-        last = first + shape.count[trainer] - 1
+        last = first + shape.parts[trainer] - 1
         moved = -1 if w.copy[e] < 0 else node[w.copy[e]]
         if moved >= 0:
             at = add(to, at, last, moved, -1, delay)
-        for item in range(shape.first[consumer], shape.first[consumer] + shape.count[consumer]):
+        for item in range(shape.first[consumer], shape.first[consumer] + shape.parts[consumer]):
             if moved < 0:
                 at = add(to, at, last, item, -1, delay)
                 at = add(to, at, item, first, -1, 0)
@@ -55,7 +55,7 @@ def rest_arcs(shape: Shape, w: Work, node: Ints, items: int, at: int) -> int:
             goes += 1
         for user in range(len(shape.kind)):
             if w.users[stage] >> user & 1:
-                for item in range(shape.first[user], shape.first[user] + shape.count[user]):
+                for item in range(shape.first[user], shape.first[user] + shape.parts[user]):
                     at = add(to, at, comes, item, -1, 0)
                     at = add(to, at, item, goes, -1, 0)
         for e in range(len(shape.edges)):

@@ -52,7 +52,7 @@ def items_of(shape: Shape, rows: Rows, site: Site, state: State, w: Work, least:
             if at < 0:
                 w.miss[0], w.miss[1], w.miss[2], w.miss[3] = MISSING_LEVEL, row, level, stage
                 return MISSING_LEVEL
-        for part in range(shape.count[stage]):
+        for part in range(shape.parts[stage]):
             item = first + part
             w.item_stage[item], w.item_mask[item], w.item_shift[item] = stage, mask, state.shift[stage]
             w.item_kind[item] = RUN
@@ -60,10 +60,10 @@ def items_of(shape: Shape, rows: Rows, site: Site, state: State, w: Work, least:
                 w.duration[item, draw] = site.dispatch
         if shape.kind[stage] == GENERATE:
             extra = site.dispatch
-            for part in range(shape.count[stage]):
+            for part in range(shape.parts[stage]):
                 for draw in range(site.draws):
                     w.duration[first + part, draw] = extra + rows.seconds[at + part * site.draws + draw]
-            place = shape.count[stage]
+            place = shape.parts[stage]
             for base in range(len(shape.bases)):
                 if shape.bases[base] == stage:
                     for draw in range(site.draws):
@@ -74,7 +74,7 @@ def items_of(shape: Shape, rows: Rows, site: Site, state: State, w: Work, least:
             at = rows.core[row, slot, w.trained[stage, slot]]
             if at < 0:
                 continue
-            for part in range(shape.count[stage]):
+            for part in range(shape.parts[stage]):
                 for draw in range(site.draws):
                     w.duration[first + part, draw] += rows.seconds[at + part * site.draws + draw]
     return OK
@@ -109,7 +109,7 @@ def transfers(shape: Shape, rows: Rows, site: Site, state: State, w: Work, node:
     """The items of the copies, after the run items; their number, or -1 where one is not known. node: (E,) its item."""
     count = 0
     for stage in range(len(shape.kind)):
-        count += shape.count[stage]
+        count += shape.parts[stage]
     for e in range(len(shape.edges)):
         node[e] = -1
         if w.copy[e] != e:

@@ -18,17 +18,17 @@ SLOTS = 4
 class Shape(NamedTuple):
     """A structure's items and arcs; S stages, E weights edges to other stages, B base parts.
 
-    kind: (S,). first, count: (S,) a stage's items. arcs: (A, 3) data arcs within a step: source item, destination,
-    base part (-1: the source's end). model: (S, SLOTS) number of the model called, -1 for none. feed: (S, SLOTS) the
-    weights edge that feeds it, -1 for frozen models, -2 for those that the stage trains. edges: (E, 6) trainer,
-    consumer, delay, class of (model, delay, freshness), place among the graph's edges, model; in the order of their
-    names. rests: (S,) the stages in the order of their rests' names. profile: (S,) rows of the tables. bases: (B,) the
-    generator stage of each base part. data: (K, 2) stages joined by data within a step.
+    kind: (S,). first, parts: (S,) a stage's first item, and how many it has. arcs: (A, 3) data arcs within a step:
+    source item, destination, base part (-1: the source's end). model: (S, SLOTS) number of the model called, -1 for
+    none. feed: (S, SLOTS) the weights edge that feeds it, -1 for frozen models, -2 for those that the stage trains.
+    edges: (E, 6) trainer, consumer, delay, class of (model, delay, freshness), place among the graph's edges, model; in
+    the order of their names. rests: (S,) the stages in the order of their rests' names. profile: (S,) rows of the
+    tables. bases: (B,) the generator stage of each base part. data: (K, 2) stages joined by data within a step.
     """
 
     kind: Ints
     first: Ints
-    count: Ints
+    parts: Ints
     arcs: Ints
     model: Ints
     feed: Ints
@@ -145,9 +145,9 @@ class Work(NamedTuple):
 def work(shape: Shape, draws: int, islands: int) -> Work:
     """Enough for any plan of a structure."""
     stages = len(shape.kind)
-    runs = int(shape.count.sum())
+    runs = int(shape.parts.sum())
     items = runs + len(shape.edges) + 2 * stages
-    most = int(shape.count.max(initial=1))
+    most = int(shape.parts.max(initial=1))
     arcs = (
         len(shape.arcs) + len(shape.edges) * (2 * most + 2) + 2 * stages * (items + 2) + items * (islands + 1)
     )

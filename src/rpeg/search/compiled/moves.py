@@ -54,6 +54,17 @@ def a_stage(shape: Shape, random: Ints) -> int:
 
 
 @compiled
+def an_island(state: State, random: Ints) -> int:
+    """One that has devices."""
+    island = below(random, len(state.size))
+    for _ in range(len(state.size)):
+        if state.size[island] > 0:
+            break
+        island = (island + 1) % len(state.size)
+    return island
+
+
+@compiled
 def free_island(state: State) -> int:
     """One without devices; -1 where all have some."""
     for island in range(len(state.size)):
@@ -67,15 +78,14 @@ def kind_of(state: State, mask: int) -> int:
     """Of a union of islands."""
     for island in range(len(state.size)):
         if mask >> island & 1 and state.size[island] > 0:
-            return state.kind[island]
+            return int(state.kind[island])
     return -1
 
 
 @compiled
 def resize(state: State, random: Ints) -> bool:
     """Moves devices from an island to another of its kind, that may be new."""
-    islands = len(state.size)
-    giver, taker = below(random, islands), below(random, islands)
+    giver, taker = an_island(state, random), an_island(state, random)
     if giver == taker or state.size[giver] == 0:
         return False
     if state.size[taker] == 0:
@@ -92,7 +102,7 @@ def resize(state: State, random: Ints) -> bool:
 @compiled
 def split(shape: Shape, state: State, random: Ints) -> bool:
     """Cuts an island in two; a stage then has both, or one of them."""
-    giver, taker = below(random, len(state.size)), free_island(state)
+    giver, taker = an_island(state, random), free_island(state)
     if taker < 0 or state.size[giver] < 2:
         return False
     amount = 1 + below(random, state.size[giver] - 1)
@@ -114,8 +124,7 @@ def split(shape: Shape, state: State, random: Ints) -> bool:
 @compiled
 def merge(shape: Shape, state: State, random: Ints) -> bool:
     """Two islands of a kind become one, which all their stages have."""
-    islands = len(state.size)
-    giver, taker = below(random, islands), below(random, islands)
+    giver, taker = an_island(state, random), an_island(state, random)
     if giver == taker or state.size[giver] == 0 or state.size[taker] == 0:
         return False
     if state.kind[giver] != state.kind[taker]:
@@ -131,7 +140,7 @@ def merge(shape: Shape, state: State, random: Ints) -> bool:
 @compiled
 def toggle(shape: Shape, state: State, random: Ints) -> bool:
     """A stage gets an island more, or one less, or another one instead."""
-    stage, island = a_stage(shape, random), below(random, len(state.size))
+    stage, island = a_stage(shape, random), an_island(state, random)
     if state.size[island] == 0:
         return False
     bit = 1 << island
