@@ -100,6 +100,24 @@ def loss_of(ops: Sequence[Op], job: Job) -> Loss:
     return loss
 
 
+class Reports:
+    """What the items of each trainer's step have reported so far."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, dict[str, list[Mapping[str, float]]]] = {}
+
+    def add(self, stage: str, prefix: str, metrics: Mapping[str, float]) -> None:
+        self._parts.setdefault(stage, {}).setdefault(prefix, []).append(metrics)
+
+    def take(self, stage: str) -> dict[str, float]:
+        """All of a stage together, each name after its prefix; nothing of it is kept."""
+        return {
+            f"{prefix}{name}": value
+            for prefix, parts in self._parts.pop(stage).items()
+            for name, value in combine(parts).items()
+        }
+
+
 def combine(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """The metrics of a step from those of its items, as if it had been one item.
 

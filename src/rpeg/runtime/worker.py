@@ -69,9 +69,7 @@ class Worker:
         self.lowered = lower(self.graph, self.plan.assignments, self.workload)
         self._spans = JsonLines(span_file(station.trace, station.name))
         self.reading = reading_of(station)
-        self._reports: dict[
-            str, dict[str, list[dict[str, float]]]
-        ] = {}  # stage → prefix → of its items so far
+        self._reports = training.Reports()
         _settle(station)
 
     def meeting_point(self) -> str:
@@ -246,7 +244,8 @@ class Worker:
         updates = training.Updates(step, rank, ranks, self.lowered.tasks[slot].members)
         samples = inputs.joined(work.ids)
         self._check_versions(samples, step)
-        self._report(stage.name, "", batch_metrics(samples, step))
+        if rank == 0:
+            self._reports.add(stage.name, "", batch_metrics(samples, step))
         published: dict[str, Any] = {}
         for call in stage.calls:
             assert call.model is not None
@@ -260,14 +259,14 @@ class Worker:
                 updates=updates,
                 microbatch=assignment.microbatch,
             )
-            self._report(stage.name, f"{call.model}/", found)
+            self._reports.add(stage.name, f"{call.model}/", found)
             _demand_finite(holding, step)
             if self.lowered.ends(slot):
                 published.update(self._end_step(work, holding, notes))
         notes.tokens = int(samples.take(notes.ids).lengths.sum())
         if not self.lowered.ends(slot):
             return Done()
-        metrics = self._reported(stage.name)
+        metrics = self._reports.take(stage.name)
         return Done(published=published, metrics=metrics if rank == 0 else {})
 
     def _end_step(self, work: Work, holding: Holding, notes: Notes) -> dict[str, Any]:
@@ -280,18 +279,6 @@ class Worker:
         if work.save is not None:
             holding.trainer.state(str(work.save / holding.model))
         return published
-
-    def _report(self, stage: str, prefix: str, metrics: dict[str, float]) -> None:
-        self._reports.setdefault(stage, {}).setdefault(prefix, []).append(metrics)
-
-    def _reported(self, stage: str) -> dict[str, float]:
-        """What the items of a trainer's step have reported, together."""
-        reports = self._reports.pop(stage)
-        return {
-            f"{prefix}{name}": value
-            for prefix, parts in reports.items()
-            for name, value in training.combine(parts).items()
-        }
 
     def _host(self, work: Work, stage: Stage, inputs: Inputs, notes: Notes) -> Done:
         step = work.item.step
