@@ -142,7 +142,7 @@ def rate(job: Path, steps: int = 20000) -> None:
     state = search.space.state(len(base.names))
     state.size[0], state.mask[:] = search.space.units[0], 1
     random, states = np.array([1, 0], np.int64), []
-    while len(states) < 64:
+    while len(states) < 8:
         trial = search.space.state(len(base.names))
         copy_state(state, trial)
         shape = search.tables.shape(base)
@@ -152,9 +152,9 @@ def rate(job: Path, steps: int = 20000) -> None:
     shape, w = search.tables.shape(base), search.work(base)
     repeated(shape, search.tables.rows, search.tables.site, tuple(states), w, 1)
     began = time.process_time()
-    repeated(shape, search.tables.rows, search.tables.site, tuple(states), w, steps // 64)
+    repeated(shape, search.tables.rows, search.tables.site, tuple(states), w, steps // 8)
     seconds = time.process_time() - began
-    print(f"{job.name}: {len(problem.cluster)} devices, {64 * (steps // 64) / seconds:,.0f} plans a second")
+    print(f"{job.name}: {len(problem.cluster)} devices, {8 * (steps // 8) / seconds:,.0f} plans a second")
 
 
 def removed(job: Path, budget: Budget) -> None:
