@@ -46,7 +46,7 @@ def test_it_finds_the_best_of_a_small_space() -> None:
     base = search.structure(())
     assert base is not None
     truth = exhaustive(search, [base], choices=2)
-    best = best_of(search, SMALL, 3, found_starts(search, 3, STEPS))
+    best = best_of(search, Budget(chains=2, rounds=4, burst=1000), 3, found_starts(search, 3, STEPS))
     assert min(one.objective for one in best if not one.structure.applied) == pytest.approx(truth.objective)
 
 
