@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import log
+
 import pytest
 
 from rpeg.algorithms import grpo
@@ -41,13 +43,14 @@ def test_it_never_ends_above_a_start() -> None:
     assert all(best.objective <= one.objective for one in begun)
 
 
-def test_it_finds_the_best_of_a_small_space() -> None:
+def test_it_comes_within_two_percent_of_the_best_of_a_small_space() -> None:
     search = a_search(5, (2,))
     base = search.structure(())
     assert base is not None
     truth = exhaustive(search, [base], choices=2)
-    best = best_of(search, SMALL, 3, found_starts(search, 3, STEPS))
-    assert min(one.objective for one in best if not one.structure.applied) == pytest.approx(truth.objective)
+    best = best_of(search, Budget(chains=2, rounds=4, burst=1000), 3, found_starts(search, 3, STEPS))
+    found = min(one.objective for one in best if not one.structure.applied)
+    assert truth.objective - 1e-9 <= found <= truth.objective + log(1.02)
 
 
 def test_large_spaces_are_not_gone_through() -> None:
