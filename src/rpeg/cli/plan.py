@@ -25,6 +25,10 @@ def command(
     pick: Annotated[int, typer.Option(min=1, help="Keep the plan of this number, instead of the best.")] = 1,
     show_all: Annotated[bool, typer.Option("--all", help="Show every plan, not only the fastest.")] = False,
     seed: Annotated[int, typer.Option(help="Fixes the drawn lengths and the search.")] = 0,
+    search: Annotated[
+        bool,
+        typer.Option("--search", help="Search on from the good plans (hardware that is not here; minutes)."),
+    ] = False,
     chains: Annotated[int, typer.Option(min=0, help="Walks of the search, from different starts.")] = 4,
     rounds: Annotated[int, typer.Option(min=1, help="Structures that each walk tries.")] = 8,
     steps: Annotated[int, typer.Option(min=1, help="Steps of annealing in each structure.")] = 4000,
@@ -37,6 +41,7 @@ def command(
       rpeg plan job.yaml --out best.json     then: rpeg train job.yaml --plan best.json
       rpeg plan job.yaml --all --pick 8      another plan of the table, to compare with
       rpeg plan job.yaml --json              for programs
+      rpeg plan job.yaml --search            annealing over structure and placement from there (pip install rpeg[search])
     """
     from rpeg.cli._planning import problem_of
     from rpeg.errors import InputError
@@ -46,8 +51,9 @@ def command(
 
     job = load_job(job_file)
     problem = problem_of(job, lambda line: typer.echo(line, err=True), measure=measure)
-    with _progress(as_json or problem.is_local) as report:
-        ranked = plan_job(problem, seed=seed, budget=Budget(chains, rounds, steps), report=report)
+    with _progress(as_json or problem.is_local or not search) as report:
+        budget = Budget(chains, rounds, steps) if search else None
+        ranked = plan_job(problem, seed=seed, budget=budget, report=report)
     if pick > len(ranked.candidates):
         raise InputError(f"there are {len(ranked.candidates)} plans; there is no plan {pick}")
     chosen = ranked.candidates[pick - 1]

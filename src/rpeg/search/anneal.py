@@ -8,7 +8,7 @@ where a table lacks a row. Everything is counted in steps, so that a seed gives 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -167,10 +167,9 @@ class Search:
         return state
 
 
-def _origin(name: str, index: dict[str, int] | object) -> int | None:
+def _origin(name: str, index: Mapping[str, int]) -> int | None:
     """The stage that goes on under a name: of a fused one its first part, of an unfused one what it was in."""
-    assert hasattr(index, "items")
-    known = dict(index.items())
+    known = dict(index)
     if name in known:
         return known[name]
     parts = name.split("+")

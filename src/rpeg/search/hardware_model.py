@@ -94,7 +94,8 @@ class HardwareModel:
     def generation(self, placed: Placed, cache_bytes: float) -> tuple[Floats, Floats]:
         profile = placed.profile
         alone = self._alone(profile, self._assigned(placed), frozenset())
-        items, bases = np.zeros((profile.items, profile.draws)), []
+        items = np.zeros((profile.items, profile.draws))
+        bases: list[tuple[int, float]] = []
         count = sum(map(len, profile.bases))
         offsets = np.zeros((count, profile.draws))
         for draw, batches in enumerate(profile.batches):

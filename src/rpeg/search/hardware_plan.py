@@ -109,7 +109,8 @@ def placement_name(plan: Plan) -> str:
 
 def distinct(found: list[Found], most: int) -> list[Found]:
     """The best of each structure and placement, the best first."""
-    seen, kept = set(), []
+    seen: set[object] = set()
+    kept: list[Found] = []
     for one in found:
         key = (
             tuple(map(str, one.structure.applied)),

@@ -80,13 +80,13 @@ def plan_job(
 ) -> Ranked:
     """The good plans for a problem, ranked. The same for the same arguments.
 
-    On described hardware they are searched for (`searched`): budget says how long, report is told how it goes on.
-    On this machine's own processes they are constructions, all over a few drawn steps; the leading ones over more.
-    Those are ahead of the rest in the answer.
+    Constructions, all over a few drawn steps; the leading ones over more. Those are ahead of the rest in the answer.
+    With a budget, plans on described hardware are searched for instead (`searched`): it says how long, and report is
+    told how the search goes on.
     Raises InfeasibleError where none fits: the stage, the phase, how many GiB are missing, and the smallest change
     among those tried that would fit.
     """
-    if not problem.is_local:
+    if budget is not None and not problem.is_local:
         from rpeg.search.searched import searched  # numba is slow to import
 
         return searched(problem, seed=seed, budget=budget, report=report)

@@ -92,7 +92,8 @@ def _profiles(
     plan: Plan, lowered: Lowered, order: tuple[str, ...], draws: Draws, count: int
 ) -> tuple[Profile, ...]:
     drawn = [one_step(plan, lowered, _ByLength(), draws, step) for step in range(count)]
-    graph, found = plan.graph, {}
+    graph = plan.graph
+    found: dict[str, Profile] = {}
     for stage in sorted(graph.stages, key=lambda s: s.kind is not Kind.TRAIN):  # trainers first
         tasks = sorted(lowered.tasks_of(stage.name), key=lambda task: task.slot)
         batches = tuple(tuple(one.batches[task.slot] for task in tasks) for one in drawn)
@@ -163,7 +164,7 @@ def _edges(
     graph: Graph, edges: list[Edge], place: Mapping[str, int], models: list[str]
 ) -> list[tuple[int, ...]]:
     classes: dict[object, int] = {}
-    found = []
+    found: list[tuple[int, ...]] = []
     for e in edges:
         assert e.model is not None
         group = classes.setdefault((e.model, e.delay, e.freshness), len(classes))

@@ -92,13 +92,14 @@ class Drawn:
             own = self.planted.units.get(name, 1)
             best = self.planted.seconds.get(name, 1.0)
             if units == own and choice == 0:
-                return best
+                return float(best)
             loss = 0.03 + 0.5 * self._uniform("loss", name, units, choice)
             return best * own / units * (1 + loss)
         size = self.work.get(name, 0.5 + 8 * self._uniform("work", name))
         scaling = 0.5 + 0.5 * self._uniform("scaling", name)
         speed = 0.5 + self._uniform("kind", name, kind) if len(self.units) > 1 else 1.0
-        return size / units**scaling * (1 + 0.4 * self._uniform("choice", name, units, choice)) / speed
+        chosen = 1 + 0.4 * self._uniform("choice", name, units, choice)
+        return float(size / units**scaling * chosen / speed)
 
     def _option(self, profile: Profile, kind: int, devices: int, choice: int, seconds: Floats) -> Option:
         stage = profile.stage

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -175,6 +176,6 @@ class Tables:
         return at
 
 
-def _grown(array: np.typing.NDArray[np.generic], fill: float) -> np.typing.NDArray[np.generic]:  # type: ignore[misc]
+def _grown(array: np.typing.NDArray[Any], fill: float) -> np.typing.NDArray[Any]:
     """Twice as long."""
     return np.concatenate([array, np.full_like(array, fill)])
