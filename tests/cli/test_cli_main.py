@@ -36,7 +36,7 @@ def test_version() -> None:
 def test_help_lists_every_command_with_a_line() -> None:
     text = CliRunner().invoke(main.make_app(), ["--help"]).output
     for module in main.commands():
-        assert module.__name__.rpartition(".")[2] in text
+        assert module.__name__.rpartition(".")[2].replace("_", "-") in text
         assert (module.command.__doc__ or "").strip()
 
 

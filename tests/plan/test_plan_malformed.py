@@ -77,7 +77,7 @@ def test_no_value_anywhere_gives_a_traceback(place: Path_, junk: object) -> None
         ("devices", ["0"], "stage generate has '0' in devices, a list of whole numbers"),
         ("devices", [None], "stage generate has None in devices"),
         ("devices", [[0]], "stage generate has \\[0\\] in devices"),
-        ("devices", "0", "stage generate has devices = '0', a list"),
+        ("devices", "0", "stage generate has devices '0', a list"),
         ("microbatch", "4", "stage generate has microbatch = '4', a whole number"),
         ("microbatch", None, "microbatch = None"),
         ("microbatch", 1.5, "microbatch = 1.5"),

@@ -99,8 +99,8 @@ def test_an_asynchronous_step_takes_as_long_as_its_slower_side():
     assert trainers.find("generate") is None
 
 
-def test_prompts_are_what_rates_count_beyond_responses():
-    assert table_row(SYNC).prompt == pytest.approx(571.0 * 376.0 * 32 / 2048 - 3251.0)
+def test_nothing_of_a_prediction_is_read_from_the_measurement():
+    assert table_row(SYNC) == table_row(SYNC | {"measured": {"step_time_s": 1.0}})
 
 
 def test_dapo_generates_more_than_it_trains():

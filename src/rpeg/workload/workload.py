@@ -13,6 +13,9 @@ from rpeg.errors import InputError
 from rpeg.fields import Fields
 from rpeg.workload.lengths import Ints, Lengths, normal_cdf
 
+MOST = 100_000_000
+"""Of prompts, samples, minibatches and epochs: a number beyond is a slip."""
+
 
 @dataclass(frozen=True)
 class Workload:
@@ -87,12 +90,12 @@ class Workload:
         """The workload that `to_json` wrote. InputError names a missing or an unknown field."""
         fields = Fields("workload", data)
         workload = Workload(
-            fields.count("prompts"),
-            fields.count("samples_per_prompt"),
+            fields.count("prompts", most=MOST),
+            fields.count("samples_per_prompt", most=MOST),
             Lengths.from_json(fields.mapping("prompt_lengths")),
             Lengths.from_json(fields.mapping("response_lengths")),
-            fields.count("minibatches", 1),
-            fields.count("epochs", 1),
+            fields.count("minibatches", 1, most=MOST),
+            fields.count("epochs", 1, most=MOST),
             fields.number("correlation", 0.0),
         )
         fields.finish()
