@@ -83,6 +83,7 @@ def summary(candidate: Candidate, problem: Problem) -> Iterator[str]:
     if not problem.is_local:
         yield hardware.price(candidate)
         yield hardware.headroom(e)
+        yield from hardware.tight(e)
     yield f"{percent(e.measured_share)} of the seconds rest on measurement"
     yield from (f"assumed: {sentence}" for sentence in problem.assumptions)
 
