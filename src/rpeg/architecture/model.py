@@ -12,6 +12,7 @@ from typing import Any, Literal
 from rpeg.architecture.check import check
 from rpeg.architecture.layers import Experts, FeedForward, Latent, Layer, Mixer, Recurrent
 from rpeg.errors import InputError, nearest
+from rpeg.hashing import kept_hash
 
 __all__ = ["Architecture", "Experts", "FeedForward", "Head", "Latent", "Layer", "Mixer", "Recurrent"]
 
@@ -19,6 +20,7 @@ Head = Literal["lm", "value", "reward"]
 LAYER_PARTS = ("attention", "ffn", "experts", "shared_expert", "router", "recurrent", "norms")
 
 
+@kept_hash
 @dataclass(frozen=True)
 class Architecture:
     """A decoder-only transformer: everything that costs depend on, and nothing else.
@@ -74,18 +76,6 @@ class Architecture:
 
     def __post_init__(self) -> None:
         check(self)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        """Kept, because architectures are keys of caches that are asked often."""
-        return hash(tuple(getattr(self, field.name) for field in dataclasses.fields(self)))
-
-    def __getstate__(self) -> dict[str, Any]:
-        """The fields alone: hashes of texts differ between processes, so none may travel."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     @property
     def layer(self) -> Layer:

@@ -13,6 +13,7 @@ from rpeg.cluster.device import DeviceKind
 from rpeg.cluster.kinds import device_kind, device_kinds
 from rpeg.errors import InputError, nearest
 from rpeg.fields import Fields
+from rpeg.hashing import kept_hash
 
 Level = Literal["device", "node", "rack", "cluster"]
 MOST_DEVICES = 1_000_000
@@ -69,6 +70,7 @@ class Device:
     rack: int
 
 
+@kept_hash
 @dataclass(frozen=True)
 class Cluster:
     """Devices 0 … n−1, numbered rack by rack and node by node; `link` joins the racks."""
@@ -91,18 +93,6 @@ class Cluster:
                 raise InputError(
                     f"cluster {self.name}: two different device kinds are both named '{kind.name}'"
                 )
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        """Kept: a cluster of thousands of devices is a key of caches that are asked often."""
-        return hash((self.name, self.racks, self.link))
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the kept hash: another process salts text otherwise."""
-        return {key: value for key, value in self.__dict__.items() if key != "_hash"}
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:

@@ -10,8 +10,10 @@ from typing import Any
 
 from rpeg.errors import InputError, nearest
 from rpeg.fields import Fields
+from rpeg.hashing import kept_hash
 
 
+@kept_hash
 @dataclass(frozen=True)
 class DeviceKind:
     """One kind of device, with its advertised peaks.
@@ -57,18 +59,6 @@ class DeviceKind:
     def peaks(self) -> Mapping[str, float]:
         """`peak_flops` by dtype."""
         return dict(self.peak_flops)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        """Kept: kinds are parts of keys of caches that are asked often."""
-        return hash(tuple(getattr(self, field.name) for field in fields_of(self)))
-
-    def __getstate__(self) -> dict[str, Any]:
-        """The fields alone: another process salts text otherwise."""
-        return {field.name: getattr(self, field.name) for field in fields_of(self)}
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object; `from_json` reads it back."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from typing import Any
+from functools import lru_cache
 
 from rpeg.cluster.cluster import Cluster, Link
 from rpeg.errors import InputError
+from rpeg.hashing import kept_hash
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,7 @@ class Hop:
     fanout: int
 
 
+@kept_hash
 @dataclass(frozen=True)
 class Fabric:
     """Equal nodes in equal racks: (link, devices beneath one unit of it), from the fastest level to the slowest.
@@ -34,18 +35,6 @@ class Fabric:
         sizes = [size for _, size in self.levels]
         if not sizes or sizes != sorted(sizes) or sizes[0] < 1:
             raise InputError(f"a fabric has levels of {sizes} devices: they are to grow, from at least 1")
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        """Kept: fabrics are keys of caches that are asked often."""
-        return hash((self.levels, self.devices_a_host))
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the kept hash: another process salts text otherwise."""
-        return {"levels": self.levels, "devices_a_host": self.devices_a_host}
 
     @property
     def devices_per_node(self) -> int:

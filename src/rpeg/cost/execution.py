@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 from rpeg.cost.precision import Precision
+from rpeg.hashing import kept_hash
 from rpeg.plan import Parallelism
 
 Recompute = Literal["none", "selective", "full"]
@@ -16,6 +15,7 @@ Targets = Literal["all", "attention"]
 Logits = Literal["materialised", "chunked"]
 
 
+@kept_hash
 @dataclass(frozen=True)
 class Execution:
     """Layout and ways of running.
@@ -40,15 +40,3 @@ class Execution:
     logits: Logits = "materialised"
     graphs: bool = False
     imbalance: float = 1.0
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        """Kept: these are keys of caches that are asked often."""
-        return hash(tuple(getattr(self, one.name) for one in dataclasses.fields(self)))
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the kept hash: another process salts text otherwise."""
-        return {key: value for key, value in self.__dict__.items() if key != "_hash"}

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
 from rpeg.cluster import DeviceKind
 from rpeg.cluster.fabric import Fabric
 from rpeg.cost.stack import Stack
+from rpeg.hashing import kept_hash
 
 
+@kept_hash
 @dataclass(frozen=True)
 class Machine:
     """What the times of a stage rest on, beside its own shapes.
@@ -24,15 +23,3 @@ class Machine:
     fabric: Fabric
     stack: Stack
     host_memory_bytes: float = 0.0
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        """Kept: these are keys of caches that are asked often."""
-        return hash(tuple(getattr(self, field.name) for field in dataclasses.fields(self)))
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the kept hash: another process salts text otherwise."""
-        return {key: value for key, value in self.__dict__.items() if key != "_hash"}

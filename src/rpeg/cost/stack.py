@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache
 from importlib import resources
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ import yaml
 from rpeg.cost.traits import KernelTraits, MemoryTraits, NetworkTraits, ServingTraits, TrainingTraits
 from rpeg.errors import InputError, nearest
 from rpeg.fields import Fields
+from rpeg.hashing import kept_hash
 
 _DATA = resources.files("rpeg.cost") / "data" / "stacks"
 _DEFAULTS = "defaults"
@@ -25,6 +26,7 @@ _DEFAULTS = "defaults"
 Traits = TypeVar("Traits", KernelTraits, NetworkTraits, TrainingTraits, MemoryTraits, ServingTraits)
 
 
+@kept_hash
 @dataclass(frozen=True)
 class Stack:
     """One software stack on one kind of device."""
@@ -35,18 +37,6 @@ class Stack:
     training: TrainingTraits = field(default_factory=TrainingTraits)
     memory: MemoryTraits = field(default_factory=MemoryTraits)
     serving: ServingTraits = field(default_factory=ServingTraits)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        """Kept: stacks are parts of keys of caches that are asked often."""
-        return hash(tuple(getattr(self, one.name) for one in dataclasses.fields(self)))
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the kept hash: another process salts text otherwise."""
-        return {key: value for key, value in self.__dict__.items() if key != "_hash"}
 
 
 @dataclass(frozen=True)
