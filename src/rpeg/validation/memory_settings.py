@@ -126,7 +126,7 @@ def layout_of(record: Record, architecture: Architecture, stack_name: str) -> Pa
     stated = record.get("sequence_parallel")
     along = degree["tp"] > 1 and (bool(stated) if stated is not None else zero == 3)
     return Parallelism(
-        dp=dp, zero=zero, shard=_shard(record, dp, degree["cp"]), sequence_parallel=along, **degree
+        dp=dp, zero=zero, shard=naming.shards_of(record, dp, degree["cp"]), sequence_parallel=along, **degree
     )
 
 
@@ -229,11 +229,3 @@ def _passes(record: Record, dp: int, microbatch: int) -> int:
     if total:
         return max(1, total // (dp * microbatch))
     return max(2, int(record.get("pp") or 1))  # an update is more than a micro-batch, and fills the pipeline
-
-
-def _shard(record: Record, dp: int, cp: int) -> int:
-    group = record.get("fsdp_group") or record.get("zero1_group")
-    if not isinstance(group, int):
-        return 0
-    shard = max(1, group // cp)
-    return shard if shard < dp and dp % shard == 0 else 0

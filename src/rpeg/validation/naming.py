@@ -182,6 +182,15 @@ def precision_of(text: str | None, framework: str = "") -> Precision:
     return replace(base, compute="float8") if "fp8" in words else base
 
 
+def shards_of(record: Mapping[str, Any], dp: int, cp: int) -> int:
+    """Replicas over which a sharding group reaches; context-parallel ranks are part of the group."""
+    group = record.get("fsdp_group") or record.get("zero1_group")
+    if not isinstance(group, int):
+        return 0
+    shard = max(1, group // cp)
+    return shard if shard < dp and dp % shard == 0 else 0
+
+
 def _first(table: tuple[tuple[Words, str], ...], text: str) -> str | None:
     """The first entry whose words all stand in the text."""
     lower = text.lower()

@@ -110,19 +110,10 @@ def layout_of(record: Record, stack_name: str) -> Parallelism:
     return Parallelism(
         dp=dp,
         zero=zero,
-        shard=_shard(record, dp, degree["cp"]) if zero else 0,
+        shard=naming.shards_of(record, dp, degree["cp"]) if zero else 0,
         sequence_parallel=degree["tp"] > 1 and _sequence_parallel(record, stack_name),
         **degree,
     )
-
-
-def _shard(record: Record, dp: int, cp: int) -> int:
-    """Replicas over which a sharding group reaches; context-parallel ranks are part of the group."""
-    group = record.get("fsdp_group") or record.get("zero1_group")
-    if not isinstance(group, int):
-        return 0
-    shard = max(1, group // cp)
-    return shard if shard < dp and dp % shard == 0 else 0
 
 
 def _sequence_parallel(record: Record, stack_name: str) -> bool:
