@@ -1,12 +1,14 @@
 """Finding good plans for a problem: `plan_job`."""
 
 from rpeg.search.budget import Budget, Progress
+from rpeg.search.candidate import Baseline, Candidate, Misfit, Ranked
 from rpeg.search.constructions import Construction, build, constructions
 from rpeg.search.from_job import cluster_of, from_job, model_architecture, most_rows, permissions_of
 from rpeg.search.problem import Permissions, Problem
-from rpeg.search.rank import Candidate, Misfit, Ranked, devices_in_short, plan_job
+from rpeg.search.rank import devices_in_short, plan_job
 
 __all__ = [
+    "Baseline",
     "Budget",
     "Candidate",
     "Construction",

@@ -9,39 +9,12 @@ from rpeg.cluster import local
 from rpeg.errors import InfeasibleError, InputError, PlanError
 from rpeg.plan import Devices, Plan, lower
 from rpeg.search.budget import Budget, Progress
+from rpeg.search.candidate import Candidate, Misfit, Ranked
 from rpeg.search.constructions import Construction, build, constructions, unordered
 from rpeg.search.placements import Sizes, sizes_of
 from rpeg.search.problem import Problem
-from rpeg.sim import DeviceMemory, Draws, Estimate, Memo, device_memory, estimate, stages_in
-from rpeg.transforms import Changes
+from rpeg.sim import DeviceMemory, Draws, Memo, device_memory, estimate, stages_in
 from rpeg.units import GIB
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A plan that fits, and what it is estimated to take."""
-
-    construction: Construction
-    plan: Plan
-    estimate: Estimate
-
-    @property
-    def name(self) -> str:
-        return self.construction.name
-
-    @property
-    def changes(self) -> tuple[str, ...]:
-        """The transforms that change what is learned, as text."""
-        return tuple(str(t) for t in self.construction.applied if t.changes is not Changes.SCHEDULE)
-
-
-@dataclass(frozen=True)
-class Misfit:
-    """A construction that cannot be had. short_bytes: what is missing on its tightest device; 0 for another reason."""
-
-    name: str
-    reason: str
-    short_bytes: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -50,18 +23,6 @@ class _Known:
 
     memo: Memo
     draws: Draws
-
-
-@dataclass(frozen=True)
-class Ranked:
-    """Candidates by mean step time, and what was left out; of those as fast as the fastest the simplest is first."""
-
-    candidates: tuple[Candidate, ...]
-    misfits: tuple[Misfit, ...]
-
-    @property
-    def best(self) -> Candidate:
-        return self.candidates[0]
 
 
 # Steady steps over which all are estimated, and then the leading ones once more.

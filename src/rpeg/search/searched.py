@@ -11,6 +11,7 @@ from rpeg.ir import Kind, Stage
 from rpeg.plan import Plan, lower
 from rpeg.search.anneal import Found, Search
 from rpeg.search.budget import Budget, Progress
+from rpeg.search.candidate import Candidate, Misfit, Ranked
 from rpeg.search.hardware_plan import (
     best_of,
     construction_of,
@@ -20,7 +21,6 @@ from rpeg.search.hardware_plan import (
     search_of,
 )
 from rpeg.search.problem import Problem
-from rpeg.search.rank import Candidate, Misfit, Ranked
 from rpeg.sim import DeviceMemory, Draws, Estimate, Memo, device_memory, estimate, stages_in
 from rpeg.units import GIB
 
