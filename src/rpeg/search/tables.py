@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import ctypes
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from rpeg.search.compiled.blocks import MISSING_LEVEL, MISSING_OPTIONS, MISSING_TRANSFER
-from rpeg.search.compiled.evaluate import find, transfer_key
-from rpeg.search.compiled.layout import LEVELS, PER_OCTAVE, SLOTS, Floats, Ints, Rows, Shape, Site
+from rpeg.search.core.layout import (
+    LEVELS,
+    MISSING_LEVEL,
+    MISSING_OPTIONS,
+    MISSING_TRANSFER,
+    PER_OCTAVE,
+    SLOTS,
+    Floats,
+    Ints,
+    Rows,
+    Shape,
+    Site,
+)
+from rpeg.search.core.structs import rows_struct
 from rpeg.search.model import CostModel, Option, Placed, Profile, Use
 from rpeg.search.space import Space
 from rpeg.search.structure import Structure
@@ -41,6 +53,7 @@ class Tables:
             moved=np.full((1 << 12, 2), -1, np.int64),
         )
         self._transfers = 0
+        self._native: tuple[Rows, ctypes.Structure] | None = None
 
     @property
     def site(self) -> Site:
@@ -62,17 +75,24 @@ class Tables:
         numbers = [self._number(profile) for profile in structure.profiles]
         return structure.shape._replace(profile=np.array(numbers, np.int64))
 
-    def fill(self, structure: Structure, miss: Ints) -> None:
+    @property
+    def native(self) -> ctypes.Structure:
+        """The rows, for the core."""
+        if self._native is None or self._native[0] is not self.rows:
+            self._native = self.rows, rows_struct(self.rows)
+        return self._native[1]
+
+    def fill(self, structure: Structure, miss: Sequence[int]) -> None:
         """Asks the cost model for what an evaluation missed."""
         self.asked += 1
-        code, a, b, c, d = (int(miss[i]) for i in range(5))
+        code, a, b, c, d = miss[:5]
         if code == MISSING_OPTIONS:
             self._options(self._number(structure.profiles[a]), b, c, d)
         elif code == MISSING_LEVEL:
             self._level(a, b)
         elif code == MISSING_TRANSFER:
-            ends = structure.profiles[d], structure.profiles[int(miss[5])]
-            self._transfer(a, b, c, int(miss[6]), structure.bare.models[int(miss[6])].name, ends)
+            ends = structure.profiles[d], structure.profiles[miss[5]]
+            self._transfer(a, b, c, miss[6], structure.bare.models[miss[6]].name, ends)
 
     def options(self, structure: Structure, stage: int, kind: int, units: int, align: int) -> range:
         """The rows of a stage's options on a block."""
@@ -151,17 +171,17 @@ class Tables:
             replace(self.placed[row], profile=p) for row, p in zip((source, target), ends, strict=True)
         )
         seconds = self._model.transfer(model, here, there, relation)
-        key = transfer_key(source, target, relation, number)
+        key = ((source << 20 | target) << 2 | relation) << 6 | number
         if 2 * self._transfers >= len(self.rows.moved):
             self._rehash()
-        self.rows.moved[find(self.rows.moved, key)] = key, self._put(np.array([seconds]))
+        self.rows.moved[_find(self.rows.moved, key)] = key, self._put(np.array([seconds]))
         self._transfers += 1
 
     def _rehash(self) -> None:
         old = self.rows.moved
         moved = np.full((2 * len(old), 2), -1, np.int64)
         for key, place in old[old[:, 0] >= 0].tolist():
-            moved[find(moved, key)] = key, place
+            moved[_find(moved, key)] = key, place
         self.rows = self.rows._replace(moved=moved)
 
     _used = 0
@@ -174,6 +194,15 @@ class Tables:
         self.rows.seconds[at : at + len(flat)] = flat
         self._used += len(flat)
         return at
+
+
+def _find(table: Ints, key: int) -> int:
+    """The place of a key in an open hash table, or that where it would go; as the core looks for it."""
+    size = len(table)
+    place = ((key * 40503 + (key >> 17)) & (2**64 - 1)) % size
+    while table[place, 0] not in (key, -1):
+        place = (place + 1) % size
+    return place
 
 
 def _grown(array: np.typing.NDArray[Any], fill: float) -> np.typing.NDArray[Any]:
