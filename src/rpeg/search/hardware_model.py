@@ -16,7 +16,8 @@ from rpeg.search.choices import ROWS, layouts, pieces
 from rpeg.search.model import Cached, Floats, Kinds, Option, Placed, Profile, Use
 from rpeg.search.problem import Problem
 from rpeg.sim.costs import Batch, Completions
-from rpeg.sim.hardware.alone import Alone, Held, transfer_seconds
+from rpeg.sim.hardware.alone import Alone, Held, Taken, transfer_seconds
+from rpeg.sim.hardware.many import seconds_of
 from rpeg.sim.hardware.sites import site
 from rpeg.sim.stream import departures
 
@@ -26,19 +27,28 @@ MOST = 6
 
 @dataclass(frozen=True)
 class _Drafted:
-    """An option before all draws are priced: seconds of the first, and what it holds."""
+    """An option before all that it holds is known. seconds: (models, items, draws)."""
 
-    assignment: Assignment
-    seconds: float
-    held: tuple[Held, ...]
+    alone: Alone
+    seconds: Floats
+    taken: tuple[Taken, ...]
 
     @property
+    def layout(self) -> tuple[int, ...]:
+        return self.alone.assignment.parallelism.layout
+
+    @cached_property
+    def first(self) -> float:
+        """Seconds of the first draw, from its first item."""
+        return float(self.seconds[:, 0, 0].sum()) * self.seconds.shape[1]
+
+    @cached_property
     def peak(self) -> float:
-        return sum(one.peak for one in self.held)
+        return sum(one.peak for one in self.taken)
 
-    @property
+    @cached_property
     def resting(self) -> float:
-        return sum(one.weights + one.more for one in self.held)
+        return sum(one.resting for one in self.taken)
 
 
 class HardwareModel:
@@ -46,7 +56,7 @@ class HardwareModel:
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        self._layouts: dict[tuple[object, int, int, int], frozenset[tuple[int, ...]]] = {}
+        self._answered: dict[tuple[object, int, int, int], tuple[Option, ...]] = {}
 
     @cached_property
     def kinds(self) -> tuple[Kinds, ...]:
@@ -73,27 +83,16 @@ class HardwareModel:
         return cost.call(cost.Timing(self._problem.cluster.kinds[0], self._problem.facts.dtype)).seconds
 
     def options(self, profile: Profile, kind: int, devices: int, align: int) -> Sequence[Option]:
-        stage = profile.stage
-        if stage.kind is Kind.HOST:
+        if profile.stage.kind is Kind.HOST:
             return (self._on_host(profile),)
-        width = self.kinds[kind].width
-        found = [
-            option
-            for layout in layouts(self._problem, stage, devices, width, align)
-            for option in self._of_layout(profile, kind, devices, layout)
-        ]
-        capacity = self.kinds[kind].capacity_bytes
-        found = [option for option in found if max(one.peak for one in option.held) <= capacity]
-        found.sort(key=lambda option: option.seconds)
-        wished = self._trainers_layouts(profile, kind, devices, align)
-        kept = _undominated(found, wished)[:MOST]
-        key = (profile.key, kind, devices, align)
-        self._layouts[key] = frozenset(option.assignment.parallelism.layout for option in kept)
-        return tuple(self._priced(profile, option) for option in kept)
+        key = profile.key, kind, devices, align
+        if key not in self._answered:
+            self._answered[key] = self._options(profile, kind, devices, align)
+        return self._answered[key]
 
     def generation(self, placed: Placed, cache_bytes: float) -> tuple[Floats, Floats]:
         profile = placed.profile
-        alone = self._alone(profile, self._assigned(placed), frozenset())
+        alone = self._alone(profile, self._assigned(placed))
         items = np.zeros((profile.items, profile.draws))
         bases: list[tuple[int, float]] = []
         count = sum(map(len, profile.bases))
@@ -134,102 +133,114 @@ class HardwareModel:
             stage, block, option.parallelism, option.microbatch, recompute=option.recompute, bundles=1
         )
 
-    def _alone(self, profile: Profile, assignment: Assignment, trained: frozenset[str]) -> Alone:
+    def _alone(self, profile: Profile, assignment: Assignment) -> Alone:
         p = self._problem
-        return Alone(profile.graph, p.cluster, p.workload, p.facts, profile.stage, assignment, trained)
+        return Alone(profile.graph, p.cluster, p.workload, p.facts, profile.stage, assignment)
 
     def _on_host(self, profile: Profile) -> Option:
-        alone = self._alone(profile, Assignment(profile.stage.name, Host(0)), frozenset())
-        return Option(Parallelism(), 1, "none", ((Use(_seconds(alone, profile)[0]), None),))
+        alone = self._alone(profile, Assignment(profile.stage.name, Host(0)))
+        seconds = np.array([[alone.host_seconds(batch) for batch in drawn] for drawn in profile.batches]).T
+        return Option(Parallelism(), 1, "none", ((Use(seconds), None),))
 
-    def _of_layout(
-        self, profile: Profile, kind: int, devices: int, layout: Parallelism
+    def _options(self, profile: Profile, kind: int, devices: int, align: int) -> tuple[Option, ...]:
+        draft = self._engines if profile.stage.kind is Kind.GENERATE else self._drafted
+        width = self.kinds[kind].width
+        possible = layouts(self._problem, profile.stage, devices, width, align)
+        found = sorted(draft(profile, kind, devices, possible), key=lambda option: option.first)
+        kept = _undominated(found, self._trainers_layouts(profile, kind, devices, align))[:MOST]
+        return (
+            tuple(self._engine_option(profile, one) for one in kept)
+            if profile.stage.kind is Kind.GENERATE
+            else tuple(self._priced(profile, kept))
+        )
+
+    def _drafted(
+        self, profile: Profile, kind: int, devices: int, possible: Iterator[Parallelism]
     ) -> Iterator[_Drafted]:
-        stage, block = profile.stage, Devices(self.kinds[kind].ids[:devices])
-        if stage.kind is Kind.GENERATE:
-            rows = min(ROWS, -(-self._problem.workload.samples // layout.dp))
-            yield from self._engine_drafted(profile, Assignment(stage.name, block, layout, rows, bundles=1))
-            return
-        capacity = self.kinds[kind].capacity_bytes
+        """Of stages that train or score, all that fit by themselves."""
+        block, capacity = Devices(self.kinds[kind].ids[:devices]), self.kinds[kind].capacity_bytes
+        fitting = [fits for layout in possible for fits in self._fitting(profile, block, layout, capacity)]
+        seconds = _seconds([alone for alone, _ in fitting], profile)
+        for (alone, taken), own in zip(fitting, seconds, strict=True):
+            yield _Drafted(alone, own, taken)
+
+    def _fitting(
+        self, profile: Profile, block: Devices, layout: Parallelism, capacity: float
+    ) -> Iterator[tuple[Alone, tuple[Taken, ...]]]:
+        """Ways of running under a layout whose memory fits."""
+        stage = profile.stage
         for recompute, sizes in pieces(self._problem, stage, layout):
             for size in sizes:
                 assignment = Assignment(stage.name, block, layout, size, recompute=recompute, bundles=1)
-                drafted = self._drafted(profile, assignment, capacity)
-                if drafted is not None:
-                    yield drafted
+                alone = self._alone(profile, assignment)
+                try:
+                    taken = alone.taken()
+                except InputError:
+                    return
+                if max(one.peak for one in taken) <= capacity:
+                    yield alone, taken
                     if layout.pp == 1:
                         break  # smaller micro-batches are only slower
 
-    def _drafted(self, profile: Profile, assignment: Assignment, capacity: float) -> _Drafted | None:
-        alone = self._alone(profile, assignment, frozenset())
-        try:
-            held = alone.held()
-            if max(one.peak for one in held) > capacity:
-                return None
-            return _Drafted(assignment, sum(alone.seconds(profile.batches[0][0])) * profile.items, held)
-        except (InputError, InfeasibleError):
-            return None
-
-    def _engine_drafted(self, profile: Profile, assignment: Assignment) -> Iterator[_Drafted]:
-        alone = self._alone(profile, assignment, frozenset())
-        try:
-            engine, held = alone.engine(), alone.held()
-            room = self.kinds[self._kind_of(assignment)]
-            left = room.share * room.capacity_bytes - engine.generating
-            if left < engine.sequence:
-                return
-            cache = min(left, engine.sequence * assignment.microbatch)
-            seconds, _ = alone.generation(profile.batches[0][0], cache)
-        except (InputError, InfeasibleError):
-            return
-        yield _Drafted(assignment, seconds * profile.items, held)
-
-    def _kind_of(self, assignment: Assignment) -> int:
-        assert isinstance(assignment.block, Devices)
-        name = self._problem.cluster.device(assignment.block.ids[0]).kind.name
-        return next(i for i, kind in enumerate(self.kinds) if kind.name == name)
+    def _engines(
+        self, profile: Profile, kind: int, devices: int, possible: Iterator[Parallelism]
+    ) -> Iterator[_Drafted]:
+        """Of generators, all that have room for a sequence by themselves."""
+        stage, room = profile.stage, self.kinds[kind]
+        block = Devices(room.ids[:devices])
+        for layout in possible:
+            rows = min(ROWS, -(-self._problem.workload.samples // layout.dp))
+            alone = self._alone(profile, Assignment(stage.name, block, layout, rows, bundles=1))
+            try:
+                engine, taken = alone.engine(), alone.taken()
+                left = room.share * room.capacity_bytes - engine.generating
+                if left < engine.sequence:
+                    continue
+                cache = min(left, engine.sequence * rows)
+                seconds, _ = alone.generation(profile.batches[0][0], cache)
+            except (InputError, InfeasibleError):
+                continue
+            yield _Drafted(alone, np.full((1, profile.items, 1), seconds), taken)
 
     def _trainers_layouts(
         self, profile: Profile, kind: int, devices: int, align: int
     ) -> frozenset[tuple[int, ...]]:
         """Layouts in which a stage that scores could use its trainers' weights."""
-        found: frozenset[tuple[int, ...]] = frozenset()
-        for trainer in profile.trainers if profile.stage.kind is Kind.INFERENCE else ():
-            key = (trainer.key, kind, devices, align)
-            if key not in self._layouts:
-                self.options(trainer, kind, devices, align)
-            found |= self._layouts[key]
-        return found
+        trainers = profile.trainers if profile.stage.kind is Kind.INFERENCE else ()
+        found = (self.options(trainer, kind, devices, align) for trainer in trainers)
+        return frozenset(option.parallelism.layout for options in found for option in options)
 
-    def _priced(self, profile: Profile, drafted: _Drafted) -> Option:
-        a = drafted.assignment
-        if profile.stage.kind is Kind.GENERATE:
-            e = self._alone(profile, a, frozenset()).engine()
-            cached = Cached(e.peak, e.generating, e.sequence, float(a.microbatch), e.wake, e.process)
-            use = _use(np.zeros(0), drafted.held[0])
-            return Option(a.parallelism, a.microbatch, a.recompute, ((use, use),), cached)
+    def _priced(self, profile: Profile, kept: Sequence[_Drafted]) -> Iterator[Option]:
         models = profile.stage.models
         trainable = frozenset(m for m in models if profile.graph.trainer(m) is not None)
-        apart = [None] * len(models)
-        copies = self._uses(profile, a, frozenset(), drafted.held)
-        if profile.stage.kind is Kind.TRAIN:
-            return Option(a.parallelism, a.microbatch, a.recompute, tuple(zip(apart, copies, strict=True)))
-        shared: Sequence[Use | None] = apart
-        if trainable:
-            shared = self._uses(profile, a, trainable, self._alone(profile, a, trainable).held())
-        return Option(a.parallelism, a.microbatch, a.recompute, tuple(zip(copies, shared, strict=True)))
+        copies = [_uses(one.alone, one.seconds) for one in kept]
+        trains = profile.stage.kind is Kind.TRAIN
+        shared: list[list[Use | None]] = [[None] * len(models) for _ in kept]
+        if trainable and not trains:
+            whole = [replace(one.alone, trained=trainable) for one in kept]
+            shared = [_uses(*each) for each in zip(whole, _seconds(whole, profile), strict=True)]
+        for one, own, theirs in zip(kept, copies, shared, strict=True):
+            a = one.alone.assignment
+            uses = zip(theirs, own, strict=True) if trains else zip(own, theirs, strict=True)
+            yield Option(a.parallelism, a.microbatch, a.recompute, tuple(uses))
 
-    def _uses(
-        self, profile: Profile, assignment: Assignment, trained: frozenset[str], held: tuple[Held, ...]
-    ) -> list[Use]:
-        seconds = _seconds(self._alone(profile, assignment, trained), profile)
-        return [_use(seconds[slot], one) for slot, one in enumerate(held)]
+    def _engine_option(self, profile: Profile, one: _Drafted) -> Option:
+        a, e = one.alone.assignment, one.alone.engine()
+        cached = Cached(e.peak, e.generating, e.sequence, float(a.microbatch), e.wake, e.process)
+        use = _use(np.zeros(0), one.alone.held()[0])
+        return Option(a.parallelism, a.microbatch, a.recompute, ((use, use),), cached)
 
 
-def _seconds(alone: Alone, profile: Profile) -> Floats:
-    """(models, items, draws)."""
-    found = [[alone.seconds(batch) for batch in batches] for batches in profile.batches]
-    return np.array(found).transpose(2, 1, 0)
+def _seconds(alone: Sequence[Alone], profile: Profile) -> Floats:
+    """(assignments, models, items, draws)."""
+    if not alone:
+        return np.zeros((0, 0, 0, 0))
+    found = seconds_of(alone, [batch for drawn in profile.batches for batch in drawn])
+    return found.reshape(*found.shape[:2], profile.draws, profile.items).transpose(0, 1, 3, 2)
+
+
+def _uses(alone: Alone, seconds: Floats) -> list[Use | None]:
+    return [_use(own, held) for own, held in zip(seconds, alone.held(), strict=True)]
 
 
 def _use(seconds: Floats, held: Held) -> Use:
@@ -248,11 +259,10 @@ def _undominated(found: Sequence[_Drafted], wished: frozenset[tuple[int, ...]]) 
     kept: list[_Drafted] = []
     seen: set[tuple[int, ...]] = set()
     for option in found:
-        layout = option.assignment.parallelism.layout
         beaten = any(
             other.peak <= option.peak * 1.001 and other.resting <= option.resting * 1.001 for other in kept
         )
-        if not beaten or (layout in wished and layout not in seen):
+        if not beaten or (option.layout in wished and option.layout not in seen):
             kept.append(option)
-            seen.add(layout)
+            seen.add(option.layout)
     return kept

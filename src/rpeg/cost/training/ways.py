@@ -9,6 +9,8 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import numpy as np
+
 from rpeg.architecture.model import Layer
 from rpeg.cost.kernels import Amount
 from rpeg.cost.kernels.timed import largest
@@ -28,6 +30,10 @@ class Sums(NamedTuple):
     forward: Amount
     backward: Amount
     selective: Amount
+
+    def at(self, own: slice) -> Sums:
+        """Of some of many micro-batches."""
+        return Sums(*(each[own] if isinstance(each, np.ndarray) else each for each in self))
 
     @staticmethod
     def of(parts: Iterable[Part]) -> Sums:
