@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,12 +18,15 @@ from rpeg.search.model import Cached, Floats, Kinds, Option, Placed, Profile, Us
 from rpeg.search.problem import Problem
 from rpeg.sim.costs import Batch, Completions
 from rpeg.sim.hardware.alone import Alone, Held, Taken, transfer_seconds
-from rpeg.sim.hardware.many import seconds_of
+from rpeg.sim.hardware.many import Choices
 from rpeg.sim.hardware.sites import site
 from rpeg.sim.stream import departures
 
 MOST = 6
 """Options of a stage on a block that are kept: the fastest of those that no other beats in time and memory at once."""
+
+_ROUNDING = 1e-9
+"""Of sums of seconds in different orders."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,24 @@ class _Drafted:
     @cached_property
     def resting(self) -> float:
         return sum(one.resting for one in self.taken)
+
+
+@dataclass(frozen=True)
+class _Way:
+    """Of running a stage. larger: the same with larger micro-batches, which stands for it where it fits."""
+
+    alone: Alone
+    larger: _Way | None = None
+
+    @cached_property
+    def taken(self) -> tuple[Taken, ...]:
+        return self.alone.taken()
+
+    def fits(self, capacity_bytes: float) -> bool:
+        """Whether it does, and the larger does not."""
+        if self.larger is not None and (self.larger.fits(capacity_bytes)):
+            return False
+        return max(one.peak for one in self.taken) <= capacity_bytes
 
 
 class HardwareModel:
@@ -143,44 +165,56 @@ class HardwareModel:
         return Option(Parallelism(), 1, "none", ((Use(seconds), None),))
 
     def _options(self, profile: Profile, kind: int, devices: int, align: int) -> tuple[Option, ...]:
-        draft = self._engines if profile.stage.kind is Kind.GENERATE else self._drafted
-        width = self.kinds[kind].width
-        possible = layouts(self._problem, profile.stage, devices, width, align)
-        found = sorted(draft(profile, kind, devices, possible), key=lambda option: option.first)
-        kept = _undominated(found, self._trainers_layouts(profile, kind, devices, align))[:MOST]
-        return (
-            tuple(self._engine_option(profile, one) for one in kept)
-            if profile.stage.kind is Kind.GENERATE
-            else tuple(self._priced(profile, kept))
-        )
+        possible = layouts(self._problem, profile.stage, devices, self.kinds[kind].width, align)
+        wished = self._trainers_layouts(profile, kind, devices, align)
+        if profile.stage.kind is Kind.GENERATE:
+            engines = sorted(self._engines(profile, kind, devices, possible), key=lambda one: one.first)
+            return tuple(self._engine_option(one) for one in _undominated(engines, wished)[:MOST])
+        return tuple(self._priced(profile, self._best(profile, kind, devices, possible, wished)))
 
-    def _drafted(
-        self, profile: Profile, kind: int, devices: int, possible: Iterator[Parallelism]
-    ) -> Iterator[_Drafted]:
-        """Of stages that train or score, all that fit by themselves."""
-        block, capacity = Devices(self.kinds[kind].ids[:devices]), self.kinds[kind].capacity_bytes
-        fitting = [fits for layout in possible for fits in self._fitting(profile, block, layout, capacity)]
-        seconds = _seconds([alone for alone, _ in fitting], profile)
-        for (alone, taken), own in zip(fitting, seconds, strict=True):
-            yield _Drafted(alone, own, taken)
+    def _best(
+        self,
+        profile: Profile,
+        kind: int,
+        devices: int,
+        possible: Iterator[Parallelism],
+        wished: frozenset[tuple[int, ...]],
+    ) -> list[_Drafted]:
+        """Of a stage that trains or scores, the first `MOST` that nothing beats of all that fit.
 
-    def _fitting(
-        self, profile: Profile, block: Devices, layout: Parallelism, capacity: float
-    ) -> Iterator[tuple[Alone, tuple[Taken, ...]]]:
-        """Ways of running under a layout whose memory fits."""
-        stage = profile.stage
-        for recompute, sizes in pieces(self._problem, stage, layout):
-            for size in sizes:
-                assignment = Assignment(stage.name, block, layout, size, recompute=recompute, bundles=1)
-                alone = self._alone(profile, assignment)
-                try:
-                    taken = alone.taken()
-                except InputError:
-                    return
-                if max(one.peak for one in taken) <= capacity:
-                    yield alone, taken
-                    if layout.pp == 1:
-                        break  # smaller micro-batches are only slower
+        In the order of what each takes at least, until none that is left can be among them.
+        """
+        ways = self._ways(profile, Devices(self.kinds[kind].ids[:devices]), possible)
+        if not ways:
+            return []
+        choices = Choices([way.alone for way in ways], _batches(profile))
+        least = [choices.least_seconds(i) * profile.items for i in range(len(ways))]
+        kept: list[_Drafted] = []
+        found: list[_Drafted] = []
+        for i in sorted(range(len(ways)), key=least.__getitem__):
+            if len(kept) == MOST and kept[-1].first < least[i] * (1 - _ROUNDING):
+                break
+            if ways[i].fits(self.kinds[kind].capacity_bytes):
+                seconds = _by_draw(choices.seconds(i), profile)
+                insort(found, _Drafted(ways[i].alone, seconds, ways[i].taken), key=lambda one: one.first)
+                kept = _undominated(found, wished)[:MOST]
+        return kept
+
+    def _ways(self, profile: Profile, block: Devices, possible: Iterator[Parallelism]) -> list[_Way]:
+        """Of running a stage that trains or scores under layouts that can run."""
+        ways: list[_Way] = []
+        for layout in possible:
+            for recompute, sizes in pieces(self._problem, profile.stage, layout):
+                larger: _Way | None = None
+                for size in sizes:
+                    assignment = Assignment(
+                        profile.stage.name, block, layout, size, recompute=recompute, bundles=1
+                    )
+                    way = _Way(self._alone(profile, assignment), larger)
+                    # without a pipeline smaller micro-batches are only slower
+                    larger = way if layout.pp == 1 else None
+                    ways.append(way)
+        return [way for way in ways if way.alone.can_run]
 
     def _engines(
         self, profile: Profile, kind: int, devices: int, possible: Iterator[Parallelism]
@@ -213,33 +247,34 @@ class HardwareModel:
     def _priced(self, profile: Profile, kept: Sequence[_Drafted]) -> Iterator[Option]:
         models = profile.stage.models
         trainable = frozenset(m for m in models if profile.graph.trainer(m) is not None)
-        copies = [_uses(one.alone, one.seconds) for one in kept]
         trains = profile.stage.kind is Kind.TRAIN
-        shared: list[list[Use | None]] = [[None] * len(models) for _ in kept]
-        if trainable and not trains:
+        shared: Sequence[Sequence[Use | None]] = [[None] * len(models) for _ in kept]
+        if kept and trainable and not trains:
             whole = [replace(one.alone, trained=trainable) for one in kept]
-            shared = [_uses(*each) for each in zip(whole, _seconds(whole, profile), strict=True)]
-        for one, own, theirs in zip(kept, copies, shared, strict=True):
-            a = one.alone.assignment
+            choices = Choices(whole, _batches(profile))
+            shared = [_uses(one, _by_draw(choices.seconds(i), profile)) for i, one in enumerate(whole)]
+        for one, theirs in zip(kept, shared, strict=True):
+            a, own = one.alone.assignment, _uses(one.alone, one.seconds)
             uses = zip(theirs, own, strict=True) if trains else zip(own, theirs, strict=True)
             yield Option(a.parallelism, a.microbatch, a.recompute, tuple(uses))
 
-    def _engine_option(self, profile: Profile, one: _Drafted) -> Option:
+    def _engine_option(self, one: _Drafted) -> Option:
         a, e = one.alone.assignment, one.alone.engine()
         cached = Cached(e.peak, e.generating, e.sequence, float(a.microbatch), e.wake, e.process)
         use = _use(np.zeros(0), one.alone.held()[0])
         return Option(a.parallelism, a.microbatch, a.recompute, ((use, use),), cached)
 
 
-def _seconds(alone: Sequence[Alone], profile: Profile) -> Floats:
-    """(assignments, models, items, draws)."""
-    if not alone:
-        return np.zeros((0, 0, 0, 0))
-    found = seconds_of(alone, [batch for drawn in profile.batches for batch in drawn])
-    return found.reshape(*found.shape[:2], profile.draws, profile.items).transpose(0, 1, 3, 2)
+def _batches(profile: Profile) -> list[Batch]:
+    return [batch for drawn in profile.batches for batch in drawn]
 
 
-def _uses(alone: Alone, seconds: Floats) -> list[Use | None]:
+def _by_draw(seconds: Floats, profile: Profile) -> Floats:
+    """(models, draws × items) → (models, items, draws)."""
+    return seconds.reshape(len(seconds), profile.draws, profile.items).transpose(0, 2, 1)
+
+
+def _uses(alone: Alone, seconds: Floats) -> list[Use]:
     return [_use(own, held) for own, held in zip(seconds, alone.held(), strict=True)]
 
 

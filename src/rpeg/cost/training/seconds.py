@@ -1,4 +1,4 @@
-"""`train_seconds` and `infer_seconds`: what `train_stage` and `infer_stage` take, of many layouts and batches at once.
+"""`Layouts`: seconds of training and of scoring under many layouts, of many batches at once.
 
 For a search, which asks for seconds alone. Kernels rest on how a layout cuts tensors and on the micro-batch: layouts
 that cut alike ask them once, at the sizes of all their micro-batches. What sharding adds is the same for every batch.
@@ -6,7 +6,7 @@ that cut alike ask them once, at the sizes of all their micro-batches. What shar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,45 +25,115 @@ from rpeg.cost.training.ways import Sums, Ways, added_to_ends, added_to_layer, l
 from rpeg.plan import Parallelism
 
 
-def train_seconds(
-    architecture: Architecture,
-    lengths: Lengths,
-    executions: Sequence[Execution],
-    machine: Machine,
-    *,
-    updates: Floats | int = 1,
-    heads: tuple[Head, ...] = ("lm",),
-) -> Floats:
-    """(executions, batches) seconds of `train_stage`. All executions pack their micro-batches and can run.
+@dataclass(frozen=True)
+class _Kernels:
+    """Of one micro-batch of each of many batches. kinds: of a layer of each kind; ends: embedding and head."""
 
-    updates: optimizer steps over each batch.
+    work: MicroBatches
+    kinds: tuple[Sums, ...]
+    ends: tuple[Sums, Sums]
+
+
+class Layouts:
+    """A model that is trained (scored) under each of these executions, with each of these batches.
+
+    executions: pack their micro-batches, can run, and differ in parallelism, micro-batch and recomputation alone.
+    updates: optimizer steps over each batch, where it is trained; 0: it is scored.
     """
-    out = np.empty((len(executions), len(lengths.tokens)))
-    host = machine.stack.training.host_seconds_per_update
-    for i, model in _models(architecture, lengths, executions, machine, heads, updates, trains=True):
-        loads = model.loads([ways.training for ways in model.kinds], [ways.training for ways in model.ends])
-        steady, bubble = model.steady(loads, "training"), model.pipeline(loads, ways=2)
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        lengths: Lengths,
+        executions: Sequence[Execution],
+        machine: Machine,
+        *,
+        heads: tuple[Head, ...] = ("lm",),
+        updates: Floats | int = 0,
+    ) -> None:
+        self._architecture, self._machine, self._heads = architecture, machine, heads
+        self._executions, self._lengths, self._updates = executions, lengths, updates
+        self._trains = bool(np.any(updates))
+        self._kernels = self._asked()
+
+    def least_seconds(self, i: int) -> Floats:
+        """(batches,) no more than `seconds`: kernels alone, in a pipeline of equal stages. Costs next to nothing."""
+        execution, asked = self._executions[i], self._kernels[i]
+        once = sum(
+            self._once(sums, execution) * count
+            for (_, count), sums in zip(self._architecture.groups, asked.kinds, strict=True)
+        )
+        once = once + sum(self._once(sums, execution) for sums in asked.ends)
+        p = execution.parallelism
+        busy = once * ((asked.work.count - 1.0 / p.vpp) / p.pp + 1.0 / p.vpp)
+        return np.where(asked.work.count > 0, busy, 0.0) * (self._updates if self._trains else 1)
+
+    def seconds(self, i: int) -> Floats:
+        """(batches,) of execution i, as `train_stage` and `infer_stage` have them."""
+        execution = self._executions[i]
+        model = self._model(execution, self._kernels[i])
+        way = "training" if self._trains else "forward"
+        loads = model.loads(way)
+        steady = model.once(loads, way) * model.work.count
+        if not self._trains:
+            return steady + model.pipeline(loads, ways=1)
         forward = model.once(loads, "forward")
         backward = steady / np.maximum(model.work.count, 1.0) - forward
-        added = update(architecture, model.execution, machine, loads.layers, forward, backward).seconds
-        out[i] = (steady + bubble + added + host) * updates
-    return out
+        added = update(self._architecture, execution, self._machine, loads.layers, forward, backward).seconds
+        host = self._machine.stack.training.host_seconds_per_update
+        return (steady + model.pipeline(loads, ways=2) + added + host) * self._updates
 
+    def _once(self, sums: Sums, execution: Execution) -> Amount:
+        if not self._trains:
+            return sums.forward
+        again = {"none": 0.0, "full": sums.forward}.get(execution.recompute, sums.selective)
+        return sums.forward + sums.backward + again
 
-def infer_seconds(
-    architecture: Architecture,
-    lengths: Lengths,
-    executions: Sequence[Execution],
-    machine: Machine,
-    *,
-    heads: tuple[Head, ...] = ("lm",),
-) -> Floats:
-    """(executions, batches) seconds of `infer_stage`. All executions pack their micro-batches and can run."""
-    out = np.empty((len(executions), len(lengths.tokens)))
-    for i, model in _models(architecture, lengths, executions, machine, heads, 1, trains=False):
-        loads = model.loads([ways.forward for ways in model.kinds], [ways.forward for ways in model.ends])
-        out[i] = model.steady(loads, "forward") + model.pipeline(loads, ways=1)
-    return out
+    def _model(self, execution: Execution, asked: _Kernels) -> _Model:
+        architecture = self._architecture
+        setting = Setting(architecture, execution, self._machine, kernels_of(self._machine), 0.0, 0.0)
+        kinds = tuple(
+            Ways.of(sums, added_to_layer(setting, layer, self._trains), execution.recompute)
+            for (layer, _), sums in zip(architecture.groups, asked.kinds, strict=True)
+        )
+        first, last = map(Ways.of, asked.ends, added_to_ends(setting), ("none", "none"))
+        return _Model(architecture, execution, self._machine, asked.work, kinds, (first, last))
+
+    def _asked(self) -> list[_Kernels]:
+        """Of every execution."""
+        alike: dict[Parallelism, list[int]] = {}
+        for i, execution in enumerate(self._executions):
+            alike.setdefault(_cut(execution.parallelism), []).append(i)
+        found: dict[int, _Kernels] = {}
+        for cut, members in alike.items():
+            found |= self._of_cut(cut, members)
+        return [found[i] for i in range(len(self._executions))]
+
+    def _of_cut(self, cut: Parallelism, members: Sequence[int]) -> dict[int, _Kernels]:
+        """Of the executions that cut tensors so: kernels are asked at the sizes of all of them together."""
+        passes = self._updates if self._trains else 1
+        keys = {i: (e.parallelism.dp, e.token_budget) for i in members if (e := self._executions[i])}
+        works = {key: packed(self._lengths, self._executions[i], passes) for i, key in keys.items()}
+        tokens, scored, reach = (
+            np.concatenate([getattr(work, name) for work in works.values()])
+            for name in ("tokens", "scored", "reach")
+        )
+        shape = replace(self._executions[members[0]], parallelism=cut)
+        setting = Setting(
+            self._architecture, shape, self._machine, kernels_of(self._machine), tokens / cut.cp, reach
+        )
+        layers = [Sums.of(layer_parts(setting, layer)) for layer, _ in self._architecture.groups]
+        ends = [
+            Sums.of(embedding_parts(setting)),
+            Sums.of(head_parts(setting, self._heads, scored / cut.cp)),
+        ]
+        count = len(self._lengths.tokens)
+        made = {}
+        for n, (key, work) in enumerate(works.items()):
+            own = slice(n * count, (n + 1) * count)
+            first, last = (sums.at(own) for sums in ends)
+            made[key] = _Kernels(work, tuple(sums.at(own) for sums in layers), (first, last))
+        return {i: made[key] for i, key in keys.items()}
 
 
 @dataclass(frozen=True)
@@ -77,8 +147,9 @@ class _Model:
     kinds: tuple[Ways, ...]
     ends: tuple[Ways, Ways]
 
-    def loads(self, kinds: Sequence[Amount], ends: Sequence[Amount]) -> Loads:
+    def loads(self, way: str) -> Loads:
         """Of pipeline stages."""
+        kinds, ends = ([getattr(ways, way) for ways in some] for some in (self.kinds, self.ends))
         balanced = self.machine.stack.memory.balanced_stages
         return loads_of(self.architecture, self.execution, kinds, *ends, balanced=balanced)
 
@@ -89,10 +160,6 @@ class _Model:
         first, last = (getattr(ways, way) for ways in self.ends)
         return layers * loads.layers / self.architecture.layers + first * loads.first + last * loads.last
 
-    def steady(self, loads: Loads, way: str) -> Amount:
-        """The slowest stage busy with all micro-batches."""
-        return self.once(loads, way) * self.work.count
-
     def pipeline(self, loads: Loads, ways: int) -> Amount:
         """Filling and draining, and handing on."""
         if self.execution.parallelism.pp == 1:
@@ -101,55 +168,6 @@ class _Model:
         return np.where(self.work.count > 0, loads.fill / self.execution.parallelism.vpp + handed, 0.0)
 
 
-def _models(
-    architecture: Architecture,
-    lengths: Lengths,
-    executions: Sequence[Execution],
-    machine: Machine,
-    heads: tuple[Head, ...],
-    passes: Floats | int,
-    *,
-    trains: bool,
-) -> Iterator[tuple[int, _Model]]:
-    """With the place of each among the executions."""
-    alike: dict[Execution, list[int]] = {}
-    for i, execution in enumerate(executions):
-        alike.setdefault(_cut(execution), []).append(i)
-    count = len(lengths.tokens)
-    for shape, members in alike.items():
-        works = {
-            (e.parallelism.dp, e.token_budget): packed(lengths, e, passes)
-            for e in map(executions.__getitem__, members)
-        }
-        tokens, scored, reach = (
-            np.concatenate([getattr(work, name) for work in works.values()])
-            for name in ("tokens", "scored", "reach")
-        )
-        cp = shape.parallelism.cp
-        setting = Setting(architecture, shape, machine, kernels_of(machine), tokens / cp, reach)
-        layers = [Sums.of(layer_parts(setting, layer)) for layer, _ in architecture.groups]
-        ends = [
-            Sums.of(parts) for parts in (embedding_parts(setting), head_parts(setting, heads, scored / cp))
-        ]
-        place = {key: slice(n * count, (n + 1) * count) for n, key in enumerate(works)}
-        for i in members:
-            e = executions[i]
-            key = e.parallelism.dp, e.token_budget
-            recompute = e.recompute if trains else "none"
-            own = replace(setting, execution=e)
-            kinds = tuple(
-                Ways.of(sums.at(place[key]), added_to_layer(own, layer, trains), recompute)
-                for (layer, _), sums in zip(architecture.groups, layers, strict=True)
-            )
-            first, last = (
-                Ways.of(sums.at(place[key]), added, "none")
-                for sums, added in zip(ends, added_to_ends(own), strict=True)
-            )
-            yield i, _Model(architecture, e, machine, works[key], kinds, (first, last))
-
-
-def _cut(execution: Execution) -> Execution:
-    """What of an execution the kernels of a micro-batch rest on."""
-    p = execution.parallelism
-    cut = Parallelism(tp=p.tp, cp=p.cp, ep=p.ep, sequence_parallel=p.sequence_parallel)
-    return replace(execution, parallelism=cut, microbatch=1, token_budget=0, recompute="none", offload="none")
+def _cut(p: Parallelism) -> Parallelism:
+    """What of a layout the kernels of a micro-batch rest on."""
+    return Parallelism(tp=p.tp, cp=p.cp, ep=p.ep, sequence_parallel=p.sequence_parallel)

@@ -11,8 +11,10 @@ from rpeg import cost
 from rpeg.cluster import Cluster
 from rpeg.cost.memory import sequence_cache_bytes
 from rpeg.cost.memory.breakdown import Breakdown
+from rpeg.cost.memory.check import check as check_memory
 from rpeg.cost.network import offload
 from rpeg.cost.training.check import check_layout
+from rpeg.errors import InputError
 from rpeg.ir import Freshness, Graph, Kind, Stage
 from rpeg.plan import Assignment, Copy, Devices, ItemKind, Lowered, Plan, Slot
 from rpeg.sim.costs import Batch
@@ -83,16 +85,22 @@ class Alone:
         tree, _ = self._costs().answer(Slot(ItemKind.RUN, self.stage.name), batch)
         return tree.seconds
 
-    def taken(self) -> tuple[Taken, ...]:
-        """Of every model that the stage calls; see `held` for all of it.
+    @property
+    def can_run(self) -> bool:
+        """Whether the layout divides the models of a stage that trains or scores."""
+        try:
+            for model in self.stage.models:
+                check_layout(self.facts.architectures[model], self.execution(False), self.machine)
+                check_memory(self.facts.architectures[model], self.execution(False))
+        except InputError:
+            return False
+        return True
 
-        Raises InputError where the layout cannot run.
-        """
+    def taken(self) -> tuple[Taken, ...]:
+        """Of every model that the stage calls; see `held` for all of it."""
         if self.stage.kind is Kind.GENERATE:
             held = self._of_engine()
             return (Taken(held.peak, held.weights),)
-        for model in self.stage.models:
-            check_layout(self.facts.architectures[model], self.execution(False), self.machine)
         return tuple(Taken(_peak(use), sum(use.resting)) for use in self._uses)
 
     def generation(self, batch: Batch, cache_bytes: float) -> tuple[float, tuple[float, ...]]:
