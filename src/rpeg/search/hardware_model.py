@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,29 +17,60 @@ from rpeg.search.choices import ROWS, layouts, pieces
 from rpeg.search.model import Cached, Floats, Kinds, Option, Placed, Profile, Use
 from rpeg.search.problem import Problem
 from rpeg.sim.costs import Batch, Completions
-from rpeg.sim.hardware.alone import Alone, Held, transfer_seconds
+from rpeg.sim.hardware.alone import Alone, Held, Taken, transfer_seconds
+from rpeg.sim.hardware.many import Choices
 from rpeg.sim.hardware.sites import site
 from rpeg.sim.stream import departures
 
 MOST = 6
 """Options of a stage on a block that are kept: the fastest of those that no other beats in time and memory at once."""
 
+_ROUNDING = 1e-9
+"""Of sums of seconds in different orders."""
+
 
 @dataclass(frozen=True)
 class _Drafted:
-    """An option before all draws are priced: seconds of the first, and what it holds."""
+    """An option before all that it holds is known. seconds: (models, items, draws)."""
 
-    assignment: Assignment
-    seconds: float
-    held: tuple[Held, ...]
+    alone: Alone
+    seconds: Floats
+    taken: tuple[Taken, ...]
 
     @property
+    def layout(self) -> tuple[int, ...]:
+        return self.alone.assignment.parallelism.layout
+
+    @cached_property
+    def first(self) -> float:
+        """Seconds of the first draw, from its first item."""
+        return float(self.seconds[:, 0, 0].sum()) * self.seconds.shape[1]
+
+    @cached_property
     def peak(self) -> float:
-        return sum(one.peak for one in self.held)
+        return sum(one.peak for one in self.taken)
 
-    @property
+    @cached_property
     def resting(self) -> float:
-        return sum(one.weights + one.more for one in self.held)
+        return sum(one.resting for one in self.taken)
+
+
+@dataclass(frozen=True)
+class _Way:
+    """Of running a stage. larger: the same with larger micro-batches, which stands for it where it fits."""
+
+    alone: Alone
+    larger: _Way | None = None
+
+    @cached_property
+    def taken(self) -> tuple[Taken, ...]:
+        return self.alone.taken()
+
+    def fits(self, capacity_bytes: float) -> bool:
+        """Whether it does, and the larger does not."""
+        if self.larger is not None and (self.larger.fits(capacity_bytes)):
+            return False
+        return max(one.peak for one in self.taken) <= capacity_bytes
 
 
 class HardwareModel:
@@ -46,7 +78,7 @@ class HardwareModel:
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        self._layouts: dict[tuple[object, int, int, int], frozenset[tuple[int, ...]]] = {}
+        self._answered: dict[tuple[object, int, int, int], tuple[Option, ...]] = {}
 
     @cached_property
     def kinds(self) -> tuple[Kinds, ...]:
@@ -73,27 +105,16 @@ class HardwareModel:
         return cost.call(cost.Timing(self._problem.cluster.kinds[0], self._problem.facts.dtype)).seconds
 
     def options(self, profile: Profile, kind: int, devices: int, align: int) -> Sequence[Option]:
-        stage = profile.stage
-        if stage.kind is Kind.HOST:
+        if profile.stage.kind is Kind.HOST:
             return (self._on_host(profile),)
-        width = self.kinds[kind].width
-        found = [
-            option
-            for layout in layouts(self._problem, stage, devices, width, align)
-            for option in self._of_layout(profile, kind, devices, layout)
-        ]
-        capacity = self.kinds[kind].capacity_bytes
-        found = [option for option in found if max(one.peak for one in option.held) <= capacity]
-        found.sort(key=lambda option: option.seconds)
-        wished = self._trainers_layouts(profile, kind, devices, align)
-        kept = _undominated(found, wished)[:MOST]
-        key = (profile.key, kind, devices, align)
-        self._layouts[key] = frozenset(option.assignment.parallelism.layout for option in kept)
-        return tuple(self._priced(profile, option) for option in kept)
+        key = profile.key, kind, devices, align
+        if key not in self._answered:
+            self._answered[key] = self._options(profile, kind, devices, align)
+        return self._answered[key]
 
     def generation(self, placed: Placed, cache_bytes: float) -> tuple[Floats, Floats]:
         profile = placed.profile
-        alone = self._alone(profile, self._assigned(placed), frozenset())
+        alone = self._alone(profile, self._assigned(placed))
         items = np.zeros((profile.items, profile.draws))
         bases: list[tuple[int, float]] = []
         count = sum(map(len, profile.bases))
@@ -134,102 +155,127 @@ class HardwareModel:
             stage, block, option.parallelism, option.microbatch, recompute=option.recompute, bundles=1
         )
 
-    def _alone(self, profile: Profile, assignment: Assignment, trained: frozenset[str]) -> Alone:
+    def _alone(self, profile: Profile, assignment: Assignment) -> Alone:
         p = self._problem
-        return Alone(profile.graph, p.cluster, p.workload, p.facts, profile.stage, assignment, trained)
+        return Alone(profile.graph, p.cluster, p.workload, p.facts, profile.stage, assignment)
 
     def _on_host(self, profile: Profile) -> Option:
-        alone = self._alone(profile, Assignment(profile.stage.name, Host(0)), frozenset())
-        return Option(Parallelism(), 1, "none", ((Use(_seconds(alone, profile)[0]), None),))
+        alone = self._alone(profile, Assignment(profile.stage.name, Host(0)))
+        seconds = np.array([[alone.host_seconds(batch) for batch in drawn] for drawn in profile.batches]).T
+        return Option(Parallelism(), 1, "none", ((Use(seconds), None),))
 
-    def _of_layout(
-        self, profile: Profile, kind: int, devices: int, layout: Parallelism
+    def _options(self, profile: Profile, kind: int, devices: int, align: int) -> tuple[Option, ...]:
+        possible = layouts(self._problem, profile.stage, devices, self.kinds[kind].width, align)
+        wished = self._trainers_layouts(profile, kind, devices, align)
+        if profile.stage.kind is Kind.GENERATE:
+            engines = sorted(self._engines(profile, kind, devices, possible), key=lambda one: one.first)
+            return tuple(self._engine_option(one) for one in _undominated(engines, wished)[:MOST])
+        return tuple(self._priced(profile, self._best(profile, kind, devices, possible, wished)))
+
+    def _best(
+        self,
+        profile: Profile,
+        kind: int,
+        devices: int,
+        possible: Iterator[Parallelism],
+        wished: frozenset[tuple[int, ...]],
+    ) -> list[_Drafted]:
+        """Of a stage that trains or scores, the first `MOST` that nothing beats of all that fit.
+
+        In the order of what each takes at least, until none that is left can be among them.
+        """
+        ways = self._ways(profile, Devices(self.kinds[kind].ids[:devices]), possible)
+        if not ways:
+            return []
+        choices = Choices([way.alone for way in ways], _batches(profile))
+        least = [choices.least_seconds(i) * profile.items for i in range(len(ways))]
+        kept: list[_Drafted] = []
+        found: list[_Drafted] = []
+        for i in sorted(range(len(ways)), key=least.__getitem__):
+            if len(kept) == MOST and kept[-1].first < least[i] * (1 - _ROUNDING):
+                break
+            if ways[i].fits(self.kinds[kind].capacity_bytes):
+                seconds = _by_draw(choices.seconds(i), profile)
+                insort(found, _Drafted(ways[i].alone, seconds, ways[i].taken), key=lambda one: one.first)
+                kept = _undominated(found, wished)[:MOST]
+        return kept
+
+    def _ways(self, profile: Profile, block: Devices, possible: Iterator[Parallelism]) -> list[_Way]:
+        """Of running a stage that trains or scores under layouts that can run."""
+        ways: list[_Way] = []
+        for layout in possible:
+            for recompute, sizes in pieces(self._problem, profile.stage, layout):
+                larger: _Way | None = None
+                for size in sizes:
+                    assignment = Assignment(
+                        profile.stage.name, block, layout, size, recompute=recompute, bundles=1
+                    )
+                    way = _Way(self._alone(profile, assignment), larger)
+                    # without a pipeline smaller micro-batches are only slower
+                    larger = way if layout.pp == 1 else None
+                    ways.append(way)
+        return [way for way in ways if way.alone.can_run]
+
+    def _engines(
+        self, profile: Profile, kind: int, devices: int, possible: Iterator[Parallelism]
     ) -> Iterator[_Drafted]:
-        stage, block = profile.stage, Devices(self.kinds[kind].ids[:devices])
-        if stage.kind is Kind.GENERATE:
+        """Of generators, all that have room for a sequence by themselves."""
+        stage, room = profile.stage, self.kinds[kind]
+        block = Devices(room.ids[:devices])
+        for layout in possible:
             rows = min(ROWS, -(-self._problem.workload.samples // layout.dp))
-            yield from self._engine_drafted(profile, Assignment(stage.name, block, layout, rows, bundles=1))
-            return
-        capacity = self.kinds[kind].capacity_bytes
-        for recompute, sizes in pieces(self._problem, stage, layout):
-            for size in sizes:
-                assignment = Assignment(stage.name, block, layout, size, recompute=recompute, bundles=1)
-                drafted = self._drafted(profile, assignment, capacity)
-                if drafted is not None:
-                    yield drafted
-                    if layout.pp == 1:
-                        break  # smaller micro-batches are only slower
-
-    def _drafted(self, profile: Profile, assignment: Assignment, capacity: float) -> _Drafted | None:
-        alone = self._alone(profile, assignment, frozenset())
-        try:
-            held = alone.held()
-            if max(one.peak for one in held) > capacity:
-                return None
-            return _Drafted(assignment, sum(alone.seconds(profile.batches[0][0])) * profile.items, held)
-        except (InputError, InfeasibleError):
-            return None
-
-    def _engine_drafted(self, profile: Profile, assignment: Assignment) -> Iterator[_Drafted]:
-        alone = self._alone(profile, assignment, frozenset())
-        try:
-            engine, held = alone.engine(), alone.held()
-            room = self.kinds[self._kind_of(assignment)]
-            left = room.share * room.capacity_bytes - engine.generating
-            if left < engine.sequence:
-                return
-            cache = min(left, engine.sequence * assignment.microbatch)
-            seconds, _ = alone.generation(profile.batches[0][0], cache)
-        except (InputError, InfeasibleError):
-            return
-        yield _Drafted(assignment, seconds * profile.items, held)
-
-    def _kind_of(self, assignment: Assignment) -> int:
-        assert isinstance(assignment.block, Devices)
-        name = self._problem.cluster.device(assignment.block.ids[0]).kind.name
-        return next(i for i, kind in enumerate(self.kinds) if kind.name == name)
+            alone = self._alone(profile, Assignment(stage.name, block, layout, rows, bundles=1))
+            try:
+                engine, taken = alone.engine(), alone.taken()
+                left = room.share * room.capacity_bytes - engine.generating
+                if left < engine.sequence:
+                    continue
+                cache = min(left, engine.sequence * rows)
+                seconds, _ = alone.generation(profile.batches[0][0], cache)
+            except (InputError, InfeasibleError):
+                continue
+            yield _Drafted(alone, np.full((1, profile.items, 1), seconds), taken)
 
     def _trainers_layouts(
         self, profile: Profile, kind: int, devices: int, align: int
     ) -> frozenset[tuple[int, ...]]:
         """Layouts in which a stage that scores could use its trainers' weights."""
-        found: frozenset[tuple[int, ...]] = frozenset()
-        for trainer in profile.trainers if profile.stage.kind is Kind.INFERENCE else ():
-            key = (trainer.key, kind, devices, align)
-            if key not in self._layouts:
-                self.options(trainer, kind, devices, align)
-            found |= self._layouts[key]
-        return found
+        trainers = profile.trainers if profile.stage.kind is Kind.INFERENCE else ()
+        found = (self.options(trainer, kind, devices, align) for trainer in trainers)
+        return frozenset(option.parallelism.layout for options in found for option in options)
 
-    def _priced(self, profile: Profile, drafted: _Drafted) -> Option:
-        a = drafted.assignment
-        if profile.stage.kind is Kind.GENERATE:
-            e = self._alone(profile, a, frozenset()).engine()
-            cached = Cached(e.peak, e.generating, e.sequence, float(a.microbatch), e.wake, e.process)
-            use = _use(np.zeros(0), drafted.held[0])
-            return Option(a.parallelism, a.microbatch, a.recompute, ((use, use),), cached)
+    def _priced(self, profile: Profile, kept: Sequence[_Drafted]) -> Iterator[Option]:
         models = profile.stage.models
         trainable = frozenset(m for m in models if profile.graph.trainer(m) is not None)
-        apart = [None] * len(models)
-        copies = self._uses(profile, a, frozenset(), drafted.held)
-        if profile.stage.kind is Kind.TRAIN:
-            return Option(a.parallelism, a.microbatch, a.recompute, tuple(zip(apart, copies, strict=True)))
-        shared: Sequence[Use | None] = apart
-        if trainable:
-            shared = self._uses(profile, a, trainable, self._alone(profile, a, trainable).held())
-        return Option(a.parallelism, a.microbatch, a.recompute, tuple(zip(copies, shared, strict=True)))
+        trains = profile.stage.kind is Kind.TRAIN
+        shared: Sequence[Sequence[Use | None]] = [[None] * len(models) for _ in kept]
+        if kept and trainable and not trains:
+            whole = [replace(one.alone, trained=trainable) for one in kept]
+            choices = Choices(whole, _batches(profile))
+            shared = [_uses(one, _by_draw(choices.seconds(i), profile)) for i, one in enumerate(whole)]
+        for one, theirs in zip(kept, shared, strict=True):
+            a, own = one.alone.assignment, _uses(one.alone, one.seconds)
+            uses = zip(theirs, own, strict=True) if trains else zip(own, theirs, strict=True)
+            yield Option(a.parallelism, a.microbatch, a.recompute, tuple(uses))
 
-    def _uses(
-        self, profile: Profile, assignment: Assignment, trained: frozenset[str], held: tuple[Held, ...]
-    ) -> list[Use]:
-        seconds = _seconds(self._alone(profile, assignment, trained), profile)
-        return [_use(seconds[slot], one) for slot, one in enumerate(held)]
+    def _engine_option(self, one: _Drafted) -> Option:
+        a, e = one.alone.assignment, one.alone.engine()
+        cached = Cached(e.peak, e.generating, e.sequence, float(a.microbatch), e.wake, e.process)
+        use = _use(np.zeros(0), one.alone.held()[0])
+        return Option(a.parallelism, a.microbatch, a.recompute, ((use, use),), cached)
 
 
-def _seconds(alone: Alone, profile: Profile) -> Floats:
-    """(models, items, draws)."""
-    found = [[alone.seconds(batch) for batch in batches] for batches in profile.batches]
-    return np.array(found).transpose(2, 1, 0)
+def _batches(profile: Profile) -> list[Batch]:
+    return [batch for drawn in profile.batches for batch in drawn]
+
+
+def _by_draw(seconds: Floats, profile: Profile) -> Floats:
+    """(models, draws × items) → (models, items, draws)."""
+    return seconds.reshape(len(seconds), profile.draws, profile.items).transpose(0, 2, 1)
+
+
+def _uses(alone: Alone, seconds: Floats) -> list[Use]:
+    return [_use(own, held) for own, held in zip(seconds, alone.held(), strict=True)]
 
 
 def _use(seconds: Floats, held: Held) -> Use:
@@ -248,11 +294,10 @@ def _undominated(found: Sequence[_Drafted], wished: frozenset[tuple[int, ...]]) 
     kept: list[_Drafted] = []
     seen: set[tuple[int, ...]] = set()
     for option in found:
-        layout = option.assignment.parallelism.layout
         beaten = any(
             other.peak <= option.peak * 1.001 and other.resting <= option.resting * 1.001 for other in kept
         )
-        if not beaten or (layout in wished and layout not in seen):
+        if not beaten or (option.layout in wished and option.layout not in seen):
             kept.append(option)
-            seen.add(layout)
+            seen.add(option.layout)
     return kept

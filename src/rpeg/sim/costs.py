@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from rpeg.cost import Cost
+from rpeg.cost import Cost, Sequences
 from rpeg.plan import Item
 
 Ints = npt.NDArray[np.int64]
@@ -43,6 +43,11 @@ class Batch:
         """Names the lengths in their order, so that equal questions are known without comparing them all."""
         prompts, responses = self.lengths
         return blake2b(prompts.tobytes() + responses.tobytes(), digest_size=16).digest()
+
+    @cached_property
+    def sequences(self) -> Sequences:
+        """What the costs of training and scoring rest on."""
+        return Sequences.of(*self.lengths)
 
     def take(self, positions: Sequence[int]) -> Batch:
         """The samples at these positions, in this order."""

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
+from rpeg.cost.kernels.timed import largest, smallest
+from rpeg.cost.kernels.work import Amount
 from rpeg.cost.machine import Machine
 from rpeg.cost.network.measured import measured
 from rpeg.cost.network.routes import Collective, Leg, legs
@@ -27,15 +31,16 @@ _PROTOCOLS = (0, 1, 2)
 
 
 def collective_seconds(
-    kind: Collective, size_bytes: float, ranks: int, machine: Machine, *, stride: int = 1, sharing: float = 1
-) -> float:
+    kind: Collective, size_bytes: Amount, ranks: int, machine: Machine, *, stride: int = 1, sharing: float = 1
+) -> Amount:
     """Seconds of one collective over `ranks` devices at distance `stride`.
 
     size_bytes: of the whole tensor (all_gather: of the result; reduce_scatter: of the input; all_to_all: what one
     rank sends in all, its own share included; send: one message between two ranks at distance `stride`).
     sharing: like groups that use the same links at once, beyond what `bandwidth` of one device already grants.
+    Sizes may be an array, of collectives alike.
     """
-    if ranks < 2 or size_bytes <= 0:
+    if _nothing(size_bytes, ranks):
         return 0.0
     return _seconds(kind, legs(kind, ranks, machine.fabric, stride), size_bytes, ranks, machine, sharing)
 
@@ -74,7 +79,7 @@ def moved_bytes(
 
 
 def exchange_seconds(
-    size_bytes: float,
+    size_bytes: Amount,
     ranks: int,
     machine: Machine,
     *,
@@ -83,7 +88,7 @@ def exchange_seconds(
     nodes_per_token: float | None = None,
     copies: float = 1,
     sharing: float = 1,
-) -> float:
+) -> Amount:
     """Seconds of the all-to-all that takes tokens to their experts, or back.
 
     size_bytes: of all copies of one rank's tokens together. copies: experts a token goes to.
@@ -91,7 +96,7 @@ def exchange_seconds(
     nodes_per_token: node-limited routing (DeepSeek-V3, arXiv:2412.19437, section 2.1.2): a token crosses the network
     once for each of at most so many nodes and is handed on within them; None: once for each copy.
     """
-    if ranks < 2 or size_bytes <= 0:
+    if _nothing(size_bytes, ranks):
         return 0.0
     route = legs("all_to_all", ranks, machine.fabric, stride)
     if nodes_per_token is not None and copies > nodes_per_token:
@@ -106,9 +111,22 @@ def _rate(leg: Leg, machine: Machine) -> float:
     return leg.link.bandwidth_bytes_per_second * share
 
 
+def _nothing(size_bytes: Amount, ranks: int) -> bool:
+    """Whether there is nobody to send to, or nothing to send."""
+    return ranks < 2 or (isinstance(size_bytes, float | int) and size_bytes <= 0)
+
+
 def _seconds(
-    kind: Collective, route: tuple[Leg, ...], size_bytes: float, ranks: int, machine: Machine, sharing: float
-) -> float:
+    kind: Collective, route: tuple[Leg, ...], size_bytes: Amount, ranks: int, machine: Machine, sharing: float
+) -> Amount:
+    """Of all collectives alike; none where nothing is sent."""
+    seconds = _moving(kind, route, size_bytes, ranks, machine, sharing)
+    return seconds if isinstance(size_bytes, float | int) else np.where(size_bytes > 0, seconds, 0.0)
+
+
+def _moving(
+    kind: Collective, route: tuple[Leg, ...], size_bytes: Amount, ranks: int, machine: Machine, sharing: float
+) -> Amount:
     """As measured within a node, as modelled beyond it, where the whole takes no less than its part within a node."""
     first = route[0]
     if not first.inner:
@@ -118,25 +136,26 @@ def _seconds(
     library = machine.stack.name if len(route) == 1 else ""
     inside = measured(kind, size_bytes * share, first.members, machine.kind, bandwidth, library)
     if len(route) > 1:
-        return max(_modelled(route, size_bytes, machine, sharing), inside or 0.0)
+        return largest(_modelled(route, size_bytes, machine, sharing), 0.0 if inside is None else inside)
     return _modelled(route, size_bytes, machine, sharing) if inside is None else inside
 
 
-def _modelled(route: tuple[Leg, ...], size_bytes: float, machine: Machine, sharing: float) -> float:
+def _modelled(route: tuple[Leg, ...], size_bytes: Amount, machine: Machine, sharing: float) -> Amount:
     """The best of NCCL's protocols and algorithms: latencies of levels add up, bytes on them move at the same time."""
     outer = not all(leg.inner for leg in route)
     moving = [leg.share / _rate(leg, machine) * size_bytes * sharing for leg in route]
-    best = float("inf")
+    best: Amount = float("inf")
     for protocol in _PROTOCOLS:
         begun = machine.stack.network.base_seconds * _BASE[protocol]
-        ring = tree = passed = 0.0
+        ring = tree = 0.0
+        passed: Amount = 0.0
         for leg, seconds in zip(route, moving, strict=True):
             latency = leg.link.latency_seconds
             ring += leg.ring_steps * latency * _RING[leg.inner][protocol]
             steps = leg.ring_steps if leg.inner else leg.tree_steps
             tree += steps * latency * _TREE[leg.inner][protocol]
-            passed = max(passed, seconds / _BANDWIDTH[leg.inner][protocol])
-        best = min(best, begun + ring + passed)
+            passed = largest(passed, seconds / _BANDWIDTH[leg.inner][protocol])
+        best = smallest(best, begun + ring + passed)
         if outer:
-            best = min(best, begun + tree + passed / _TREE_BANDWIDTH)
+            best = smallest(best, begun + tree + passed / _TREE_BANDWIDTH)
     return best

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from rpeg.architecture import Architecture
 from rpeg.cost.execution import Execution
+from rpeg.cost.kernels import Amount
 from rpeg.cost.network import collective_seconds
 from rpeg.cost.precision import BYTES_OF
 from rpeg.cost.training.parts import Setting
@@ -89,20 +90,25 @@ def accumulation_seconds(setting: Setting, weights: Mapping[str, int]) -> float:
     return float(setting.kernels.memory((dense + experts) * (2.0 * gradient + fresh)).seconds)
 
 
-@lru_cache(maxsize=1024)
-def stage_weights(architecture: Architecture, execution: Execution, layers: float) -> tuple[float, float]:
+def stage_weights(architecture: Architecture, execution: Execution, layers: Amount) -> tuple[Amount, Amount]:
     """(dense, expert) numbers that a rank of the fullest pipeline stage trains, before ZeRO."""
-    layout = execution.parallelism
+    layout, share = execution.parallelism, layers / architecture.layers
     if execution.lora_rank is not None:
-        return adapters(architecture, execution.lora_rank) * layers / architecture.layers / layout.tp, 0.0
-    dense = experts = 0.0
-    for layer, count in architecture.groups:
-        d, e = held(architecture.layer_parts(layer), layout)
-        dense, experts = dense + d * count, experts + e * count
-    share = layers / architecture.layers
+        return adapters(architecture, execution.lora_rank) * share / layout.tp, 0.0
+    dense, experts = _all_layers(architecture, layout.tp, layout.ep)
     table = architecture.vocabulary * architecture.hidden / layout.tp
     tables = table if layout.pp > 1 or architecture.tied_embeddings else 2 * table
     return dense * share + tables, experts * share
+
+
+@lru_cache(maxsize=1024)
+def _all_layers(architecture: Architecture, tp: int, ep: int) -> tuple[float, float]:
+    """(dense, expert) numbers of a rank's part of all layers."""
+    dense = experts = 0.0
+    for layer, count in architecture.groups:
+        d, e = held(architecture.layer_parts(layer), Parallelism(tp=tp, ep=ep))
+        dense, experts = dense + d * count, experts + e * count
+    return dense, experts
 
 
 def adapters(architecture: Architecture, rank: int) -> float:

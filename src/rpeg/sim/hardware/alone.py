@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, cast
+from functools import cached_property
+from typing import Literal, NamedTuple
 
 from rpeg import cost
 from rpeg.cluster import Cluster
 from rpeg.cost.memory import sequence_cache_bytes
 from rpeg.cost.memory.breakdown import Breakdown
+from rpeg.cost.memory.check import check as check_memory
 from rpeg.cost.network import offload
+from rpeg.cost.training.check import check_layout
+from rpeg.errors import InputError
 from rpeg.ir import Freshness, Graph, Kind, Stage
 from rpeg.plan import Assignment, Copy, Devices, ItemKind, Lowered, Plan, Slot
 from rpeg.sim.costs import Batch
@@ -18,13 +22,20 @@ from rpeg.sim.facts import Facts
 from rpeg.sim.hardware.costs import HardwareCosts
 from rpeg.sim.hardware.layouts import execution_of, software_of
 from rpeg.sim.hardware.memory import CACHE, PHASES, uses
-from rpeg.sim.hardware.sites import site
+from rpeg.sim.hardware.sites import Site, site
 from rpeg.sim.hardware.together import Use
 from rpeg.sim.hardware.weights import transfer_cost
 from rpeg.workload import Workload
 
 Resting = Literal["none", "optimizer", "all"]
 RESTING: tuple[Resting, ...] = ("none", "optimizer", "all")
+
+
+class Taken(NamedTuple):
+    """Of one model that a stage calls, bytes on each device: at the peak, and of what stays."""
+
+    peak: float
+    resting: float
 
 
 @dataclass(frozen=True)
@@ -69,22 +80,28 @@ class Alone:
     assignment: Assignment
     trained: frozenset[str] = frozenset()
 
-    def seconds(self, batch: Batch) -> tuple[float, ...]:
-        """Of an item, by the models that the stage calls; what every item takes counts with the first.
-
-        Raises InputError where the layout divides neither the model nor the batch.
-        """
+    def host_seconds(self, batch: Batch) -> float:
+        """Of an item of a stage that has no model."""
         tree, _ = self._costs().answer(Slot(ItemKind.RUN, self.stage.name), batch)
-        if not self.stage.models:
-            return (tree.seconds,)
-        train = self.stage.kind is Kind.TRAIN
-        called = self.stage.models if train else tuple(call.model for call in self.stage.calls)
-        arriving = len(tree.children) - len(called)
-        found = dict.fromkeys(self.stage.models, 0.0)
-        for model, child in zip(called, tree.children[arriving:], strict=True):
-            found[cast(str, model)] += child.seconds
-        found[self.stage.models[0]] += sum(child.seconds for child in tree.children[:arriving])
-        return tuple(found.values())
+        return tree.seconds
+
+    @property
+    def can_run(self) -> bool:
+        """Whether the layout divides the models of a stage that trains or scores."""
+        try:
+            for model in self.stage.models:
+                check_layout(self.facts.architectures[model], self.execution(False), self.machine)
+                check_memory(self.facts.architectures[model], self.execution(False))
+        except InputError:
+            return False
+        return True
+
+    def taken(self) -> tuple[Taken, ...]:
+        """Of every model that the stage calls; see `held` for all of it."""
+        if self.stage.kind is Kind.GENERATE:
+            held = self._of_engine()
+            return (Taken(held.peak, held.weights),)
+        return tuple(Taken(_peak(use), sum(use.resting)) for use in self._uses)
 
     def generation(self, batch: Batch, cache_bytes: float) -> tuple[float, tuple[float, ...]]:
         """(seconds, offset of each sample) of a generator's item with a cache of this size on each device."""
@@ -96,16 +113,19 @@ class Alone:
         """Of every model that the stage calls."""
         if self.stage.kind is Kind.GENERATE:
             return (self._of_engine(),)
-        whole = tuple(uses(self._plan(), self._lowered(), self.facts, (self.stage.name,)))
-        apart = whole
+        whole = apart = self._uses
         if self.stage.kind is Kind.INFERENCE and self.trained:
             apart = tuple(uses(self._plan("optimizer"), self._lowered(), self.facts, (self.stage.name,)))
         return tuple(self._held(*pair) for pair in zip(whole, apart, strict=True))
 
+    @cached_property
+    def _uses(self) -> tuple[Use, ...]:
+        return tuple(uses(self._plan(), self._lowered(), self.facts, (self.stage.name,)))
+
     def engine(self) -> Engine:
         """Of a generator."""
-        model, execution = self.stage.models[0], self._execution()
-        machine, w = self._machine(), self.workload
+        model, execution = self.stage.models[0], self.execution(False)
+        machine, w = self.machine, self.workload
         rows, longest = self.assignment.microbatch, w.longest
         architecture = self.facts.architectures[model]
         found = cost.generate_memory(architecture, execution, machine, rows=rows, context=longest)
@@ -119,11 +139,11 @@ class Alone:
         )
 
     def _of_engine(self) -> Held:
-        model, execution = self.stage.models[0], self._execution()
+        model, execution = self.stage.models[0], self.execution(False)
         found = cost.generate_memory(
             self.facts.architectures[model],
             execution,
-            self._machine(),
+            self.machine,
             rows=self.assignment.microbatch,
             context=self.workload.longest,
         )
@@ -139,12 +159,12 @@ class Alone:
         weights, more = use.resting
         model = use.tenant.split(" copy for ")[0]
         sizes = (weights, more, weights + more)
-        machine = self._machine()
+        machine = self.machine
         moves = tuple(offload(size, machine).seconds if size else 0.0 for size in sizes)
         host = tuple(self._host(model, how) for how in RESTING)
         return Held(
-            max(phase.device_bytes for phase in use.phases),
-            max(phase.device_bytes for phase in apart.phases),
+            _peak(use),
+            _peak(apart),
             weights,
             more,
             max(phase.pool_bytes("process") for phase in use.phases),
@@ -161,17 +181,25 @@ class Alone:
 
     def _host_breakdown(self, model: str, how: Resting) -> Breakdown:
         trained = self.stage.kind is Kind.TRAIN
-        execution = replace(self._execution(trained), offload=how)
+        execution = replace(self.execution(trained), offload=how)
         heads = self.graph.model(model).heads
         architecture = self.facts.architectures[model]
-        return cost.host_memory(architecture, execution, self._machine(), heads=heads, trained=trained)
+        return cost.host_memory(architecture, execution, self.machine, heads=heads, trained=trained)
 
-    def _execution(self, trained: bool = False) -> cost.Execution:
+    def execution(self, trained: bool) -> cost.Execution:
+        """trained: with weights that are trained in place."""
         return execution_of(self.workload, self.facts, self.stage, self.assignment, trained=trained)
 
-    def _machine(self) -> cost.Machine:
+    @property
+    def machine(self) -> cost.Machine:
+        """The devices under the software that runs the stage."""
+        return self.site.machine(software_of(self.facts, self.stage))
+
+    @cached_property
+    def site(self) -> Site:
+        """Where its block lies."""
         assert isinstance(self.assignment.block, Devices)
-        return site(self.cluster, self.assignment.block).machine(software_of(self.facts, self.stage))
+        return site(self.cluster, self.assignment.block)
 
     def _costs(self, caches: dict[str, float] | None = None) -> HardwareCosts:
         return HardwareCosts(self._plan(), self.facts, self._lowered(), caches)
@@ -205,6 +233,10 @@ def transfer_seconds(
     """Of a model's weights from its trainer's layout to a consumer's; ends: both, at their blocks."""
     copy = Copy("", model, ends[0].stage, (ends[1].stage,), 1, Freshness.EXACT)
     return transfer_cost(Plan(graph, cluster, workload, tuple(ends)), facts, copy).seconds
+
+
+def _peak(use: Use) -> float:
+    return max(phase.device_bytes for phase in use.phases)
 
 
 def _without_cache(phase: Breakdown) -> float:
