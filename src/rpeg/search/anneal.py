@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-
 from rpeg.errors import GraphError, PlanError
 from rpeg.search.budget import Progress
 from rpeg.search.core.layout import HOST, INVALID, OK, Ints, State

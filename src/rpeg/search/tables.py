@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from rpeg.ir import Model
 from rpeg.search.core.layout import (
     LEVELS,
     MISSING_LEVEL,
@@ -36,6 +38,8 @@ class Tables:
         self._profiles: list[Profile] = []
         self._numbers: dict[object, int] = {}
         self._layouts: dict[Hashable, int] = {}
+        self._held: dict[Hashable, int] = {}
+        self._models: dict[Model, int] = {}
         self.placed: list[Placed] = []
         self._count = 0
         self.asked = 0
@@ -44,6 +48,9 @@ class Tables:
         self.rows = Rows(
             where=np.full((8, kinds, most, aligns, 2), -1, np.int64),
             layout=np.zeros(64, np.int64),
+            holds=np.zeros(64, np.int64),
+            least=np.zeros(64),
+            work=np.full((8, kinds), math.inf),
             core=np.full((64, SLOTS, 2), -1, np.int64),
             held=np.zeros((64, SLOTS, 2, 8)),
             host=np.zeros((64, SLOTS, 4)),
@@ -71,9 +78,13 @@ class Tables:
         )
 
     def shape(self, structure: Structure) -> Shape:
-        """A structure's, with the rows of its profiles."""
+        """A structure's, with the rows of its profiles and the numbers of its models that all structures share."""
         numbers = [self._number(profile) for profile in structure.profiles]
-        return structure.shape._replace(profile=np.array(numbers, np.int64))
+        edges = structure.shape.edges.copy()
+        for edge in edges:
+            model = structure.bare.models[edge[5]]
+            edge[5] = self._models.setdefault(model, len(self._models))
+        return structure.shape._replace(profile=np.array(numbers, np.int64), edges=edges)
 
     @property
     def native(self) -> ctypes.Structure:
@@ -92,7 +103,7 @@ class Tables:
             self._level(a, b)
         elif code == MISSING_TRANSFER:
             ends = structure.profiles[d], structure.profiles[miss[5]]
-            self._transfer(a, b, c, miss[6], structure.bare.models[miss[6]].name, ends)
+            self._transfer(a, b, c, miss[6], ends)
 
     def options(self, structure: Structure, stage: int, kind: int, units: int, align: int) -> range:
         """The rows of a stage's options on a block."""
@@ -111,7 +122,8 @@ class Tables:
         if number == len(self._profiles):
             self._profiles.append(profile)
             if number >= len(self.rows.where):
-                self.rows = self.rows._replace(where=_grown(self.rows.where, -1))
+                r = self.rows
+                self.rows = r._replace(where=_grown(r.where, -1), work=_grown(r.work, math.inf))
         return number
 
     def _options(self, number: int, kind: int, units: int, align: int) -> None:
@@ -122,6 +134,13 @@ class Tables:
         for option in found:
             self._row(Placed(profile, option, kind, devices))
         self.rows.where[number, kind, units, align] = first, len(found)
+        self._works(number, kind, units, self.rows.least[first : first + len(found)])
+
+    def _works(self, number: int, kind: int, units: int, seconds: Floats) -> None:
+        """Keeps the least work, in seconds × units, that a profile was seen to be on devices of a kind."""
+        if len(seconds) and seconds.min() > 0:
+            least = float(seconds.min()) * max(1, units)
+            self.rows.work[number, kind] = min(self.rows.work[number, kind], least)
 
     def _row(self, placed: Placed) -> None:
         row = self._count
@@ -129,6 +148,8 @@ class Tables:
             r = self.rows
             self.rows = r._replace(
                 layout=_grown(r.layout, 0),
+                holds=_grown(r.holds, 0),
+                least=_grown(r.least, 0),
                 core=_grown(r.core, -1),
                 held=_grown(r.held, 0),
                 host=_grown(r.host, 0),
@@ -138,10 +159,13 @@ class Tables:
         self._count += 1
         self.placed.append(placed)
         self.rows.layout[row] = self.layout_number(placed.option)
+        self.rows.holds[row] = self._held.setdefault(placed.holds, len(self._held))
         for slot, pair in enumerate(placed.option.uses):
             for variant, use in enumerate(pair):
                 if use is not None:
                     self._use(row, slot, variant, use)
+            if placed.option.engine is None:
+                self.rows.least[row] += min(use.mean_seconds for use in pair if use is not None)
         engine = placed.option.engine
         if engine is not None:
             self.rows.engine[row] = (
@@ -161,17 +185,22 @@ class Tables:
         assert placed.option.engine is not None
         size = placed.option.engine.sequence * 2.0 ** (level / PER_OCTAVE)
         items, bases = self._model.generation(placed, size)
+        seconds = float(items.mean(axis=1).sum())
+        known = self.rows.least[row]
+        self.rows.least[row] = min(known, seconds) if known else seconds
         self.rows.levels[row, level] = self._put(np.concatenate([items.ravel(), bases.ravel()]))
 
     def _transfer(
-        self, source: int, target: int, relation: int, number: int, model: str, ends: tuple[Profile, Profile]
+        self, source: int, target: int, relation: int, number: int, ends: tuple[Profile, Profile]
     ) -> None:
         """ends: the profiles of this structure, as rows may come from others with other names of stages."""
+        model = next(model for model, own in self._models.items() if own == number)
         here, there = (
             replace(self.placed[row], profile=p) for row, p in zip((source, target), ends, strict=True)
         )
-        seconds = self._model.transfer(model, here, there, relation)
-        key = ((source << 20 | target) << 2 | relation) << 6 | number
+        seconds = self._model.transfer(model.name, here, there, relation)
+        holds = int(self.rows.holds[source]), int(self.rows.holds[target])
+        key = ((holds[0] << 20 | holds[1]) << 2 | relation) << 6 | number
         if 2 * self._transfers >= len(self.rows.moved):
             self._rehash()
         self.rows.moved[_find(self.rows.moved, key)] = key, self._put(np.array([seconds]))

@@ -16,7 +16,7 @@ MOST_PROBES, FURTHER = 16, 4
 """Structures one transform away that a round probes, at most, and those two away."""
 
 PROBING_HOT = 0.3
-"""Temperature at the start of a probe, which fits a plan to another structure without losing it."""
+"""Temperature at the start of a probe: it fits layouts, rests and shifts to another structure, on the same blocks."""
 
 WORSE = 0.03
 """How much worse, as a share of the step, a structure may look in the first round and be gone to with good odds."""
@@ -53,7 +53,9 @@ def _probes(search: Search, here: Found, budget: Budget, random: Random) -> Iter
         try:
             begun = search.taken_over(here, target)
             if begun.is_plan:
-                yield search.burst(begun, budget.probe, random.getrandbits(62), hot=PROBING_HOT)[0]
+                yield search.burst(begun, budget.probe, random.getrandbits(62), hot=PROBING_HOT, placed=True)[
+                    0
+                ]
         except InputError:
             continue  # no cost is known for it
 

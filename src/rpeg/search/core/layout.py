@@ -18,7 +18,7 @@ OK, INVALID, MISSING_OPTIONS, MISSING_LEVEL, MISSING_TRANSFER = 0, 1, 2, 3, 4
 SLOTS, MOST_STAGES, MOST_EDGES = 4, 24, 64
 """Most models that one stage calls; most stages and weights edges of a structure."""
 
-LEVELS, PER_OCTAVE = 64, 4
+LEVELS, PER_OCTAVE = 64, 2
 """Sizes of an engine's cache: from its longest sequence in steps of a quarter octave."""
 
 
@@ -50,7 +50,9 @@ class Rows(NamedTuple):
     """The tables: options of profiles on blocks, and what they cost; rows grow as they are asked for.
 
     where: (profiles, kinds, units + 1, alignments, 2) first option and count, first = -1: not known yet.
-    layout: (O,) number of the layout. core: (O, SLOTS, 2) place in `seconds` of items × draws, for weights that are
+    layout: (O,) number of the layout. holds: (O,) number of what weights it has where: transfers are by pairs of these.
+    least: (O,) mean seconds of all items at least, 0 where that is not known. work: (profiles, kinds) the least of that
+    times units among all options known. core: (O, SLOTS, 2) place in `seconds` of items × draws, for weights that are
     copies or frozen (0) and that are the trainer's own (1); -1 for none. held: (O, SLOTS, 2, 8) bytes at the peak, of
     resting weights, of the resting rest; seconds to move weights, the rest, both; bytes at the peak where the holder
     offloads, and of the process. host: (O, SLOTS, 4) bytes of a node's host when nothing, the optimizer, all is
@@ -62,6 +64,9 @@ class Rows(NamedTuple):
 
     where: Ints
     layout: Ints
+    holds: Ints
+    least: Floats
+    work: Floats
     core: Ints
     held: Floats
     host: Floats

@@ -34,7 +34,7 @@ _Shape = _struct(
 _Rows = _struct(
     "_Rows",
     numbers="kinds most_units aligns hash_size",
-    pointers="where layout core levels moved held host engine seconds",
+    pointers="where layout holds core levels moved least work held host engine seconds",
 )
 _Site = _struct(
     "_Site", numbers="kinds draws", reals="dispatch", pointers="capacity share host units unit width"
@@ -65,7 +65,20 @@ def rows_struct(r: Rows) -> _Struct:
     _, kinds, units, aligns, _ = r.where.shape
     counts = (kinds, units, aligns, len(r.moved))
     return _made(
-        _Rows, counts, r.where, r.layout, r.core, r.levels, r.moved, r.held, r.host, r.engine, r.seconds
+        _Rows,
+        counts,
+        r.where,
+        r.layout,
+        r.holds,
+        r.core,
+        r.levels,
+        r.moved,
+        r.least,
+        r.work,
+        r.held,
+        r.host,
+        r.engine,
+        r.seconds,
     )
 
 

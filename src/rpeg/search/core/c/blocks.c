@@ -58,22 +58,40 @@ const num *options_of(const Shape *shape, const Rows *rows, int stage, int kind,
     return rows->where + 2 * (((shape->profile[stage] * rows->kinds + kind) * rows->most_units + units) * rows->aligns + align);
 }
 
-int choose(const Shape *shape, const Rows *rows, const Site *site, const State *state, Work *w)
+/* Work that was seen elsewhere may shrink by so much on another block: below it, a row is not asked for. */
+static const double SHRINKS = 0.8;
+
+/* The row of every stage's option. Seconds that a step takes at least: where that is beyond what matters, rows that are
+   missing are not asked for, but thought of as at least as much work as the least known. */
+int choose(const Shape *shape, const Rows *rows, const Site *site, const State *state, Work *w, double beyond, double *least)
 {
+    double lanes[MOST_ISLANDS] = {0.0};
+    int missing = 0;
+    *least = 0.0;
     for (int s = 0; s < shape->stages; s++) {
         int kind = 0, align = 0;
         num units = 0;
         if (shape->kind[s] != HOST && !block(site, &w->blocks, w->blocks.used[s], &kind, &units, &align)) return INVALID;
         const num *where = options_of(shape, rows, s, kind, units, align);
-        num first = where[0], count = where[1];
-        if (first < 0) {
-            w->miss[0] = MISSING_OPTIONS, w->miss[1] = s, w->miss[2] = kind, w->miss[3] = units, w->miss[4] = align;
-            return MISSING_OPTIONS;
+        double seconds = 0.0;
+        if (where[0] >= 0) {
+            if (where[1] == 0) return INVALID;
+            w->row[s] = (int)(where[0] + state->option[s] % where[1]);
+            seconds = rows->least[w->row[s]];
+        } else {
+            double work = rows->work[shape->profile[s] * rows->kinds + kind];
+            if (work < 1e300 && units) seconds = SHRINKS * work / (double)units;
+            if (!missing)
+                w->miss[0] = MISSING_OPTIONS, w->miss[1] = s, w->miss[2] = kind, w->miss[3] = units, w->miss[4] = align;
+            missing = 1;
         }
-        if (count == 0) return INVALID;
-        w->row[s] = (int)(first + state->option[s] % count);
+        for (uint64_t rest = w->blocks.used[s]; rest; rest &= rest - 1) {
+            int i = lowest(rest);
+            lanes[i] += seconds;
+            if (lanes[i] > *least) *least = lanes[i];
+        }
     }
-    return OK;
+    return missing && *least <= beyond ? MISSING_OPTIONS : OK;
 }
 
 /* Which stages use the trainer's own weights; of each weights edge the first that its copy serves, else NONE. */

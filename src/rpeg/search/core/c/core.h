@@ -10,7 +10,7 @@ enum { HOST, GENERATE, INFERENCE, TRAIN };                 /* kinds of stages */
 enum { RUN, TRANSFER, RELOAD, OFFLOAD };                   /* kinds of items */
 enum { OK, INVALID, MISSING_OPTIONS, MISSING_LEVEL, MISSING_TRANSFER };
 enum { WEIGHTS, OPTIMIZER, CACHE };                        /* what rests on a device */
-enum { SLOTS = 4, HELD = 8, LEVELS = 64, PER_OCTAVE = 4, MOST_STAGES = 24, MOST_ISLANDS = 48, MOST_USES = MOST_STAGES * SLOTS };
+enum { SLOTS = 4, HELD = 8, LEVELS = 64, PER_OCTAVE = 2, MOST_STAGES = 24, MOST_ISLANDS = 48, MOST_USES = MOST_STAGES * SLOTS };
 enum { NONE = -1, OWN = -2 };                              /* what feeds a model: nothing, the stage itself */
 enum { E_TRAINER, E_CONSUMER, E_DELAY, E_CLASS, E_PLACE, E_MODEL, E_WIDTH };
 
@@ -21,8 +21,8 @@ typedef struct {
 
 typedef struct {
     num kinds, most_units, aligns, hash_size;
-    const num *where, *layout, *core, *levels, *moved;
-    const double *held, *host, *engine, *seconds;
+    const num *where, *layout, *holds, *core, *levels, *moved;
+    const double *least, *work, *held, *host, *engine, *seconds;
 } Rows;
 
 typedef struct {
@@ -87,7 +87,7 @@ static inline int lowest(uint64_t mask) { return __builtin_ctzll(mask); }
 void blocks_of(const State *, Blocks *, const Shape *);
 int block(const Site *, const Blocks *, uint64_t used, int *kind, num *units, int *align);
 const num *options_of(const Shape *, const Rows *, int stage, int kind, num units, int align);
-int choose(const Shape *, const Rows *, const Site *, const State *, Work *);
+int choose(const Shape *, const Rows *, const Site *, const State *, Work *, double beyond, double *least);
 void join(const Shape *, const Rows *, Work *);
 
 /* memory.c */

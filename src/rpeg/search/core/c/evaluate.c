@@ -100,7 +100,7 @@ static int transfers(const Shape *shape, const Rows *rows, const Site *site, con
         if (w->copy[e] != e) continue;
         int trainer = (int)edge[E_TRAINER], consumer = (int)edge[E_CONSUMER];
         int how = relation(w->blocks.used[trainer], w->blocks.used[consumer]);
-        num key = (((num)w->row[trainer] << 20 | w->row[consumer]) << 2 | how) << 6 | edge[E_MODEL];
+        num key = ((rows->holds[w->row[trainer]] << 20 | rows->holds[w->row[consumer]]) << 2 | how) << 6 | edge[E_MODEL];
         num place = find(rows, key);
         if (rows->moved[2 * place] == -1) {
             num asked[7] = {MISSING_TRANSFER, w->row[trainer], w->row[consumer], how, trainer, consumer, edge[E_MODEL]};
@@ -280,8 +280,13 @@ int step_seconds(const Shape *shape, const Rows *rows, const Site *site, const S
     *seconds = NEVER, *shortage = NEVER;
     blocks_of(state, &w->blocks, shape);
     w->lanes = w->blocks.count + 1;
-    int code = choose(shape, rows, site, state, w);
+    double least;
+    int code = choose(shape, rows, site, state, w, beyond, &least);
     if (code != OK) return code;
+    if (least > beyond) {
+        *seconds = least, *shortage = 0.0;
+        return OK;
+    }
     join(shape, rows, w);
     away(shape, state, w);
     gather(shape, rows, w);
