@@ -11,7 +11,16 @@ from rpeg.errors import GraphError, PlanError
 from rpeg.search.budget import Progress
 from rpeg.search.core.layout import HOST, INVALID, OK, Ints, State
 from rpeg.search.core.library import library
-from rpeg.search.core.structs import Chain, Count, Items, Work, shape_struct, site_struct, state_struct
+from rpeg.search.core.structs import (
+    Chain,
+    Count,
+    Items,
+    Struct,
+    Work,
+    shape_struct,
+    site_struct,
+    state_struct,
+)
 from rpeg.search.model import CostModel, Option
 from rpeg.search.problem import Problem
 from rpeg.search.space import Space
@@ -56,7 +65,7 @@ class Found:
 class _Native:
     """A structure for the core, and room for its evaluations."""
 
-    shape: ctypes.Structure
+    shape: Struct
     work: Work
 
 
@@ -92,7 +101,7 @@ class Search:
             return None
 
     @cached_property
-    def _site(self) -> ctypes.Structure:
+    def _site(self) -> Struct:
         return site_struct(self.tables.site)
 
     def _native(self, s: Structure) -> _Native:

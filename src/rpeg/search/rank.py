@@ -48,7 +48,7 @@ def plan_job(
     among those tried that would fit.
     """
     if budget is not None and not problem.is_local:
-        from rpeg.search.searched import searched  # numba is slow to import
+        from rpeg.search.searched import searched
 
         return searched(problem, seed=seed, budget=budget, report=report)
     known = _Known({}, Draws(problem.workload, seed))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
@@ -24,7 +23,7 @@ from rpeg.search.core.layout import (
     Shape,
     Site,
 )
-from rpeg.search.core.structs import rows_struct
+from rpeg.search.core.structs import Struct, rows_struct
 from rpeg.search.model import CostModel, Option, Placed, Profile, Use
 from rpeg.search.space import Space
 from rpeg.search.structure import Structure
@@ -60,7 +59,7 @@ class Tables:
             moved=np.full((1 << 12, 2), -1, np.int64),
         )
         self._transfers = 0
-        self._native: tuple[Rows, ctypes.Structure] | None = None
+        self._native: tuple[Rows, Struct] | None = None
 
     @property
     def site(self) -> Site:
@@ -87,7 +86,7 @@ class Tables:
         return structure.shape._replace(profile=np.array(numbers, np.int64), edges=edges)
 
     @property
-    def native(self) -> ctypes.Structure:
+    def native(self) -> Struct:
         """The rows, for the core."""
         if self._native is None or self._native[0] is not self.rows:
             self._native = self.rows, rows_struct(self.rows)

@@ -15,15 +15,17 @@ from rpeg.search.core.library import library
 _Number, _Real, _Pointer = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 
 
-class _Struct(ctypes.Structure):
+class Struct(ctypes.Structure):
+    """With the arrays that its pointers lead to."""
+
     kept: tuple[npt.NDArray[Any], ...]
 
 
-def _struct(name: str, **types: str) -> type[_Struct]:
+def _struct(name: str, **types: str) -> type[Struct]:
     """types: names of fields by type, separated by blanks, in order."""
     of = {"numbers": _Number, "reals": _Real, "pointers": _Pointer}
     fields = [(field, of[kind]) for kind, names in types.items() for field in names.split()]
-    return type(name, (_Struct,), {"_fields_": fields})
+    return type(name, (Struct,), {"_fields_": fields})
 
 
 _Shape = _struct(
@@ -42,7 +44,7 @@ _Site = _struct(
 _State = _struct("_State", numbers="islands stages", pointers="size kind mask option offload shift")
 
 
-def _made(kind: type[_Struct], numbers: tuple[float, ...], *arrays: npt.NDArray[Any]) -> _Struct:
+def _made(kind: type[Struct], numbers: tuple[float, ...], *arrays: npt.NDArray[Any]) -> Struct:
     for array in arrays:
         if not array.flags.c_contiguous or array.dtype not in (np.int64, np.float64):
             raise TypeError(f"the core takes contiguous 64-bit arrays, not {array.dtype}")
@@ -51,7 +53,7 @@ def _made(kind: type[_Struct], numbers: tuple[float, ...], *arrays: npt.NDArray[
     return made
 
 
-def shape_struct(s: Shape, islands: int) -> _Struct:
+def shape_struct(s: Shape, islands: int) -> Struct:
     """islands: most that a state of it has."""
     stages, edges = len(s.kind), len(s.edges)
     items = int(s.parts.sum()) + edges + 2 * stages
@@ -61,7 +63,7 @@ def shape_struct(s: Shape, islands: int) -> _Struct:
     return _made(_Shape, counts, *s)
 
 
-def rows_struct(r: Rows) -> _Struct:
+def rows_struct(r: Rows) -> Struct:
     _, kinds, units, aligns, _ = r.where.shape
     counts = (kinds, units, aligns, len(r.moved))
     return _made(
@@ -82,19 +84,19 @@ def rows_struct(r: Rows) -> _Struct:
     )
 
 
-def site_struct(s: Site) -> _Struct:
+def site_struct(s: Site) -> Struct:
     counts = (len(s.units), s.draws, s.dispatch)
     return _made(_Site, counts, s.capacity, s.share, s.host, s.units, s.unit, s.width)
 
 
-def state_struct(s: State) -> _Struct:
+def state_struct(s: State) -> Struct:
     return _made(_State, (len(s.size), len(s.mask)), *s)
 
 
 class Work:
     """Room for the evaluations of one chain over one structure, freed with it."""
 
-    def __init__(self, shape: _Struct, draws: int) -> None:
+    def __init__(self, shape: Struct, draws: int) -> None:
         self.pointer = library().rpeg_work(ctypes.byref(shape), draws)
         if not self.pointer:
             raise MemoryError("no room for a structure's plans")
@@ -108,7 +110,7 @@ class Work:
         """What the last evaluation lacked: its code, and what it asked for."""
         return library().rpeg_missing(self.pointer)[:8]  # type: ignore[no-any-return]
 
-    def items(self, shape: _Struct, draws: int) -> Items:
+    def items(self, shape: Struct, draws: int) -> Items:
         """Of the last evaluation."""
         found = _Items()
         library().rpeg_items(ctypes.byref(shape), self.pointer, ctypes.byref(found))
