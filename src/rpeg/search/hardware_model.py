@@ -194,7 +194,9 @@ class HardwareModel:
         for i in sorted(range(len(ways)), key=least.__getitem__):
             if len(kept) == MOST and kept[-1].first < least[i] * (1 - _ROUNDING):
                 break
-            if ways[i].fits(self.kinds[kind].capacity_bytes):
+            if ways[i].fits(self.kinds[kind].capacity_bytes) and not _hopeless(
+                ways[i], least[i], kept, wished
+            ):
                 seconds = _by_draw(choices.seconds(i), profile)
                 insort(found, _Drafted(ways[i].alone, seconds, ways[i].taken), key=lambda one: one.first)
                 kept = _undominated(found, wished)[:MOST]
@@ -288,15 +290,29 @@ def _in_stream(part: object) -> tuple[int, int, int]:
     return part.item, part.position, part.replica  # type: ignore[attr-defined]
 
 
+def _hopeless(
+    way: _Way, least_seconds: float, kept: Sequence[_Drafted], wished: frozenset[tuple[int, ...]]
+) -> bool:
+    """Whether an option that is kept already surely beats it."""
+    if way.alone.assignment.parallelism.layout in wished:
+        return False
+    peak, resting = (sum(column) for column in zip(*way.taken, strict=True))
+    faster = (one for one in kept if one.first < least_seconds * (1 - _ROUNDING))
+    return any(_beats(one, peak, resting) for one in faster)
+
+
+def _beats(one: _Drafted, peak: float, resting: float) -> bool:
+    """In memory, whatever the seconds."""
+    return one.peak <= peak * 1.001 and one.resting <= resting * 1.001
+
+
 def _undominated(found: Sequence[_Drafted], wished: frozenset[tuple[int, ...]]) -> list[_Drafted]:
     """Of options in the order of their seconds those that need less than all faster ones, and the first of each layout
     that is wished for."""
     kept: list[_Drafted] = []
     seen: set[tuple[int, ...]] = set()
     for option in found:
-        beaten = any(
-            other.peak <= option.peak * 1.001 and other.resting <= option.resting * 1.001 for other in kept
-        )
+        beaten = any(_beats(other, option.peak, option.resting) for other in kept)
         if not beaten or (option.layout in wished and option.layout not in seen):
             kept.append(option)
             seen.add(option.layout)

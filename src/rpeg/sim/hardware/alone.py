@@ -28,7 +28,7 @@ from rpeg.sim.hardware.weights import transfer_cost
 from rpeg.workload import Workload
 
 Resting = Literal["none", "optimizer", "all"]
-RESTING: tuple[Resting, ...] = ("none", "optimizer", "all")
+RESTING: tuple[Resting, Resting, Resting] = ("none", "optimizer", "all")
 
 
 class Taken(NamedTuple):
@@ -152,8 +152,7 @@ class Alone:
         weights = sum(
             line.bytes for line in lines if line.pool == "state" and line.name.startswith("parameters")
         )
-        host = tuple(self._host(model, "none") for _ in RESTING)
-        return Held(0.0, 0.0, weights, 0.0, 0.0, (0.0, 0.0, 0.0), (*host, self._processes(model)))  # type: ignore[arg-type]
+        return Held(0.0, 0.0, weights, 0.0, 0.0, (0.0, 0.0, 0.0), self._host(model, ("none",) * 3))
 
     def _held(self, use: Use, apart: Use) -> Held:
         weights, more = use.resting
@@ -161,7 +160,6 @@ class Alone:
         sizes = (weights, more, weights + more)
         machine = self.machine
         moves = tuple(offload(size, machine).seconds if size else 0.0 for size in sizes)
-        host = tuple(self._host(model, how) for how in RESTING)
         return Held(
             _peak(use),
             _peak(apart),
@@ -169,26 +167,35 @@ class Alone:
             more,
             max(phase.pool_bytes("process") for phase in use.phases),
             moves,  # type: ignore[arg-type]
-            (*host, self._processes(model)),  # type: ignore[arg-type]
+            self._host(model, RESTING),
         )
 
-    def _host(self, model: str, how: Resting) -> float:
-        lines = self._host_breakdown(model, how).lines
-        return sum(line.bytes for line in lines if line.pool != "process")
-
-    def _processes(self, model: str) -> float:
-        return self._host_breakdown(model, "none").pool_bytes("process")
+    def _host(self, model: str, ways: tuple[Resting, Resting, Resting]) -> tuple[float, float, float, float]:
+        """Bytes of a node's host under each way of resting, and of its processes."""
+        found = {how: self._host_breakdown(model, how) for how in dict.fromkeys(ways)}
+        processes = found[ways[0]].pool_bytes("process")
+        none, optimizer, both = (found[how].device_bytes - processes for how in ways)
+        return none, optimizer, both, processes
 
     def _host_breakdown(self, model: str, how: Resting) -> Breakdown:
         trained = self.stage.kind is Kind.TRAIN
-        execution = replace(self.execution(trained), offload=how)
+        execution = self.execution(trained)
+        execution = execution if how == "none" else replace(execution, offload=how)
         heads = self.graph.model(model).heads
         architecture = self.facts.architectures[model]
         return cost.host_memory(architecture, execution, self.machine, heads=heads, trained=trained)
 
     def execution(self, trained: bool) -> cost.Execution:
         """trained: with weights that are trained in place."""
-        return execution_of(self.workload, self.facts, self.stage, self.assignment, trained=trained)
+        return self._trained if trained else self._served
+
+    @cached_property
+    def _trained(self) -> cost.Execution:
+        return execution_of(self.workload, self.facts, self.stage, self.assignment, trained=True)
+
+    @cached_property
+    def _served(self) -> cost.Execution:
+        return execution_of(self.workload, self.facts, self.stage, self.assignment, trained=False)
 
     @property
     def machine(self) -> cost.Machine:
