@@ -12,15 +12,15 @@ import numpy as np
 from rpeg import cost
 from rpeg.errors import InfeasibleError, InputError
 from rpeg.ir import Kind
-from rpeg.plan import Assignment, Devices, Host, Parallelism, Plan
+from rpeg.plan import Assignment, Devices, Host, Parallelism
 from rpeg.search.choices import ROWS, layouts, pieces
 from rpeg.search.model import Cached, Floats, Kinds, Option, Placed, Profile, Use
 from rpeg.search.problem import Problem
-from rpeg.sim.costs import Batch, Completions
+from rpeg.sim.costs import Batch
 from rpeg.sim.hardware.alone import Alone, Held, Taken, transfer_seconds
 from rpeg.sim.hardware.many import Choices
 from rpeg.sim.hardware.sites import site
-from rpeg.sim.stream import departures
+from rpeg.sim.stream import part_seconds, unit_size
 
 MOST = 6
 """Options of a stage on a block that are kept: the fastest of those that no other beats in time and memory at once."""
@@ -114,19 +114,19 @@ class HardwareModel:
 
     def generation(self, placed: Placed, cache_bytes: float) -> tuple[Floats, Floats]:
         profile = placed.profile
-        alone = self._alone(profile, self._assigned(placed))
-        items = np.zeros((profile.items, profile.draws))
-        bases: list[tuple[int, float]] = []
-        count = sum(map(len, profile.bases))
-        offsets = np.zeros((count, profile.draws))
-        for draw, batches in enumerate(profile.batches):
-            bases = []
-            for item, batch in enumerate(batches):
-                done = Completions(*alone.generation(batch, cache_bytes))
-                items[item, draw] = done.seconds
-                bases += self._departures(profile, item, batch, done)
-            offsets[:, draw] = [seconds for _, seconds in sorted(bases)]
-        return items, offsets
+        alone, batches = self._alone(profile, self._assigned(placed)), _batches(profile)
+        done = alone.generation(batches, cache_bytes)
+        unit = unit_size(profile.graph, self._problem.workload, profile.stage.name)
+        parts = sum(profile.bases, ())
+        order = sorted(range(len(parts)), key=lambda i: _in_stream(parts[i]))
+        offsets = np.zeros((len(parts), profile.draws))
+        for draw in range(profile.draws):
+            own = slice(draw * profile.items, (draw + 1) * profile.items)
+            runs = zip(profile.bases, batches[own], done[own], strict=True)
+            left = [part_seconds(part, batch, at, end, unit) for part, batch, (end, at) in runs]
+            offsets[:, draw] = np.concatenate(left)[order] if parts else ()
+        seconds = np.array([end for end, _ in done]).reshape(profile.draws, profile.items)
+        return seconds.T, offsets
 
     def transfer(self, model: str, source: Placed, target: Placed, relation: int) -> float:
         here = self._assigned(source)
@@ -136,16 +136,6 @@ class HardwareModel:
         there = replace(self._assigned(target), block=Devices(ids[first : first + target.devices]))
         p = self._problem
         return transfer_seconds(source.profile.graph, p.cluster, p.workload, p.facts, model, (here, there))
-
-    def _departures(
-        self, profile: Profile, item: int, batch: Batch, done: Completions
-    ) -> Iterator[tuple[int, float]]:
-        """(number of a base part, when it leaves), of one item."""
-        parts = profile.bases[item]
-        plan = Plan(profile.graph, self._problem.cluster, self._problem.workload, ())
-        left = departures(plan, profile.stage.name, parts, batch, done)
-        order = {part: i for i, part in enumerate(sorted(sum(profile.bases, ()), key=_in_stream))}
-        yield from ((order[part], seconds) for part, (seconds, _) in zip(parts, left, strict=True))
 
     def _assigned(self, placed: Placed) -> Assignment:
         option = placed.option
@@ -233,7 +223,7 @@ class HardwareModel:
                 if left < engine.sequence:
                     continue
                 cache = min(left, engine.sequence * rows)
-                seconds, _ = alone.generation(profile.batches[0][0], cache)
+                seconds, _ = alone.generation(profile.batches[0][:1], cache)[0]
             except (InputError, InfeasibleError):
                 continue
             yield _Drafted(alone, np.full((1, profile.items, 1), seconds), taken)

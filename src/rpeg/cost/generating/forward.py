@@ -49,6 +49,20 @@ class Leaf:
         seconds, flops, moved = self.seconds * factor, self.flops * factor, self.bytes * factor
         return Leaf(self.name, self.bound, seconds, flops, moved, self.measured, self.balance)
 
+    @property
+    def number(self) -> Leaf:
+        """Of the only one of many passes."""
+        seconds, flops, moved = (float(np.ravel(each)[0]) for each in (self.seconds, self.flops, self.bytes))
+        return Leaf(self.name, self.bound, seconds, flops, moved, self.measured, self.balance)
+
+    def at(self, own: slice) -> Leaf:
+        """Of some of many passes."""
+        seconds, flops, moved = (
+            each[own] if isinstance(each, np.ndarray) else each
+            for each in (self.seconds, self.flops, self.bytes)
+        )
+        return Leaf(self.name, self.bound, seconds, flops, moved, self.measured, self.balance)
+
     def cost(self, seconds: float, flops: float, moved: float) -> Cost:
         """A leaf of a tree with these sums of it."""
         bound: Bound = self.bound or ("compute" if flops > self.balance * moved else "memory")

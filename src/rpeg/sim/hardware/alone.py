@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 from rpeg import cost
 from rpeg.cluster import Cluster
+from rpeg.cost.generating import Policy
 from rpeg.cost.memory import sequence_cache_bytes
 from rpeg.cost.memory.breakdown import Breakdown
 from rpeg.cost.memory.check import check as check_memory
@@ -17,9 +18,9 @@ from rpeg.cost.training.check import check_layout
 from rpeg.errors import InputError
 from rpeg.ir import Freshness, Graph, Kind, Stage
 from rpeg.plan import Assignment, Copy, Devices, ItemKind, Lowered, Plan, Slot
-from rpeg.sim.costs import Batch
+from rpeg.sim.costs import Batch, Floats
 from rpeg.sim.facts import Facts
-from rpeg.sim.hardware.costs import HardwareCosts
+from rpeg.sim.hardware.costs import HardwareCosts, fetch_seconds, fetched_bytes
 from rpeg.sim.hardware.layouts import execution_of, software_of
 from rpeg.sim.hardware.memory import CACHE, PHASES, uses
 from rpeg.sim.hardware.sites import Site, site
@@ -103,11 +104,27 @@ class Alone:
             return (Taken(held.peak, held.weights),)
         return tuple(Taken(_peak(use), sum(use.resting)) for use in self._uses)
 
-    def generation(self, batch: Batch, cache_bytes: float) -> tuple[float, tuple[float, ...]]:
-        """(seconds, offset of each sample) of a generator's item with a cache of this size on each device."""
-        costs = self._costs({self.stage.name: cache_bytes})
-        tree, offsets = costs.answer(Slot(ItemKind.RUN, self.stage.name), batch)
-        return max(tree.seconds, max(offsets, default=0.0)), offsets
+    def generation(self, batches: Sequence[Batch], cache_bytes: float) -> list[tuple[float, Floats]]:
+        """(seconds, offset of each sample) of a generator's items with a cache of this size on each device.
+
+        Raises InputError or InfeasibleError where the layout or a sample does not fit.
+        """
+        found = cost.completions(
+            self.facts.architectures[self.stage.models[0]],
+            [batch.lengths for batch in batches],
+            self.execution(False),
+            self.machine,
+            samples_per_prompt=self.workload.samples_per_prompt,
+            policy=Policy(max_rows=self.assignment.microbatch, cache_bytes=cache_bytes),
+        )
+        sizes = (fetched_bytes(self.graph, self.stage, batch) for batch in batches)
+        fetched = [
+            fetch_seconds(self.stage, self.assignment, self.site, size) if size else 0.0 for size in sizes
+        ]
+        return [
+            (max(seconds + before, float(offsets.max()) + before), offsets + before)
+            for (seconds, offsets), before in zip(found, fetched, strict=True)
+        ]
 
     def held(self) -> tuple[Held, ...]:
         """Of every model that the stage calls."""
@@ -208,8 +225,8 @@ class Alone:
         assert isinstance(self.assignment.block, Devices)
         return site(self.cluster, self.assignment.block)
 
-    def _costs(self, caches: dict[str, float] | None = None) -> HardwareCosts:
-        return HardwareCosts(self._plan(), self.facts, self._lowered(), caches)
+    def _costs(self) -> HardwareCosts:
+        return HardwareCosts(self._plan(), self.facts, self._lowered())
 
     def _plan(self, trainers: Resting = "none") -> Plan:
         """The stage alone, beside the trainers of its models on the same devices."""
