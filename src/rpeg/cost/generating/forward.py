@@ -265,12 +265,12 @@ def _message(kind: Collective, size_bytes: float, ranks: int, machine: Machine) 
     one-sided all-to-all): a message's latency and the bytes for others, at the pace of the slowest link.
     """
     if kind == "send":
-        return collective_seconds(kind, size_bytes, 2, machine, stride=ranks)
+        return float(collective_seconds(kind, size_bytes, 2, machine, stride=ranks))
     if kind == "all_to_all":
         inside = machine.fabric.devices_per_node
         distance = 1 if ranks <= inside else inside
-        return collective_seconds("send", size_bytes * (1 - 1 / ranks), 2, machine, stride=distance)
-    return collective_seconds(kind, size_bytes, ranks, machine)
+        return float(collective_seconds("send", size_bytes * (1 - 1 / ranks), 2, machine, stride=distance))
+    return float(collective_seconds(kind, size_bytes, ranks, machine))
 
 
 def _split(load: Load, groups: int, microbatches: Amount) -> Load:

@@ -183,7 +183,7 @@ def _completed(run: _Run, passes: _Passes) -> tuple[Floats, Floats]:
 
 def _ends(batch: Batch, offsets: Floats) -> Floats:
     """(replicas,) seconds until each is done."""
-    return np.where(batch.responses > 0, offsets, 0.0).max(axis=1, initial=0.0)
+    return np.asarray(np.where(batch.responses > 0, offsets, 0.0).max(axis=1, initial=0.0))
 
 
 def _timed(forward: Forward, run: _Run, passes: _Passes) -> Generation:

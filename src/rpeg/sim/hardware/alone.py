@@ -90,9 +90,10 @@ class Alone:
     def can_run(self) -> bool:
         """Whether the layout divides the models of a stage that trains or scores."""
         try:
+            execution = self.execution(self.stage.kind is Kind.TRAIN)
             for model in self.stage.models:
-                check_layout(self.facts.architectures[model], self.execution(False), self.machine)
-                check_memory(self.facts.architectures[model], self.execution(False))
+                check_layout(self.facts.architectures[model], execution, self.machine)
+                check_memory(self.facts.architectures[model], execution)
         except InputError:
             return False
         return True
@@ -214,7 +215,7 @@ class Alone:
     def _served(self) -> cost.Execution:
         return execution_of(self.workload, self.facts, self.stage, self.assignment, trained=False)
 
-    @property
+    @cached_property
     def machine(self) -> cost.Machine:
         """The devices under the software that runs the stage."""
         return self.site.machine(software_of(self.facts, self.stage))
