@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -12,65 +11,15 @@ import numpy as np
 from rpeg import cost
 from rpeg.errors import InfeasibleError, InputError
 from rpeg.ir import Kind
-from rpeg.plan import Assignment, Devices, Host, Parallelism, Plan
+from rpeg.plan import Assignment, Devices, Host, Parallelism
 from rpeg.search.choices import ROWS, layouts, pieces
 from rpeg.search.model import Cached, Floats, Kinds, Option, Placed, Profile, Use
 from rpeg.search.problem import Problem
-from rpeg.sim.costs import Batch, Completions
-from rpeg.sim.hardware.alone import Alone, Held, Taken, transfer_seconds
+from rpeg.search.ways import Drafted, Way, batches_of, best, by_draw, undominated
+from rpeg.sim.hardware.alone import Alone, Held, transfer_seconds
 from rpeg.sim.hardware.many import Choices
 from rpeg.sim.hardware.sites import site
-from rpeg.sim.stream import departures
-
-MOST = 6
-"""Options of a stage on a block that are kept: the fastest of those that no other beats in time and memory at once."""
-
-_ROUNDING = 1e-9
-"""Of sums of seconds in different orders."""
-
-
-@dataclass(frozen=True)
-class _Drafted:
-    """An option before all that it holds is known. seconds: (models, items, draws)."""
-
-    alone: Alone
-    seconds: Floats
-    taken: tuple[Taken, ...]
-
-    @property
-    def layout(self) -> tuple[int, ...]:
-        return self.alone.assignment.parallelism.layout
-
-    @cached_property
-    def first(self) -> float:
-        """Seconds of the first draw, from its first item."""
-        return float(self.seconds[:, 0, 0].sum()) * self.seconds.shape[1]
-
-    @cached_property
-    def peak(self) -> float:
-        return sum(one.peak for one in self.taken)
-
-    @cached_property
-    def resting(self) -> float:
-        return sum(one.resting for one in self.taken)
-
-
-@dataclass(frozen=True)
-class _Way:
-    """Of running a stage. larger: the same with larger micro-batches, which stands for it where it fits."""
-
-    alone: Alone
-    larger: _Way | None = None
-
-    @cached_property
-    def taken(self) -> tuple[Taken, ...]:
-        return self.alone.taken()
-
-    def fits(self, capacity_bytes: float) -> bool:
-        """Whether it does, and the larger does not."""
-        if self.larger is not None and (self.larger.fits(capacity_bytes)):
-            return False
-        return max(one.peak for one in self.taken) <= capacity_bytes
+from rpeg.sim.stream import part_seconds, unit_size
 
 
 class HardwareModel:
@@ -114,19 +63,19 @@ class HardwareModel:
 
     def generation(self, placed: Placed, cache_bytes: float) -> tuple[Floats, Floats]:
         profile = placed.profile
-        alone = self._alone(profile, self._assigned(placed))
-        items = np.zeros((profile.items, profile.draws))
-        bases: list[tuple[int, float]] = []
-        count = sum(map(len, profile.bases))
-        offsets = np.zeros((count, profile.draws))
-        for draw, batches in enumerate(profile.batches):
-            bases = []
-            for item, batch in enumerate(batches):
-                done = Completions(*alone.generation(batch, cache_bytes))
-                items[item, draw] = done.seconds
-                bases += self._departures(profile, item, batch, done)
-            offsets[:, draw] = [seconds for _, seconds in sorted(bases)]
-        return items, offsets
+        alone, batches = self._alone(profile, self._assigned(placed)), batches_of(profile)
+        done = alone.generation(batches, cache_bytes)
+        unit = unit_size(profile.graph, self._problem.workload, profile.stage.name)
+        parts = sum(profile.bases, ())
+        order = sorted(range(len(parts)), key=lambda i: _in_stream(parts[i]))
+        offsets = np.zeros((len(parts), profile.draws))
+        for draw in range(profile.draws):
+            own = slice(draw * profile.items, (draw + 1) * profile.items)
+            runs = zip(profile.bases, batches[own], done[own], strict=True)
+            left = [part_seconds(part, batch, at, end, unit) for part, batch, (end, at) in runs]
+            offsets[:, draw] = np.concatenate(left)[order] if parts else ()
+        seconds = np.array([end for end, _ in done]).reshape(profile.draws, profile.items)
+        return seconds.T, offsets
 
     def transfer(self, model: str, source: Placed, target: Placed, relation: int) -> float:
         here = self._assigned(source)
@@ -136,16 +85,6 @@ class HardwareModel:
         there = replace(self._assigned(target), block=Devices(ids[first : first + target.devices]))
         p = self._problem
         return transfer_seconds(source.profile.graph, p.cluster, p.workload, p.facts, model, (here, there))
-
-    def _departures(
-        self, profile: Profile, item: int, batch: Batch, done: Completions
-    ) -> Iterator[tuple[int, float]]:
-        """(number of a base part, when it leaves), of one item."""
-        parts = profile.bases[item]
-        plan = Plan(profile.graph, self._problem.cluster, self._problem.workload, ())
-        left = departures(plan, profile.stage.name, parts, batch, done)
-        order = {part: i for i, part in enumerate(sorted(sum(profile.bases, ()), key=_in_stream))}
-        yield from ((order[part], seconds) for part, (seconds, _) in zip(parts, left, strict=True))
 
     def _assigned(self, placed: Placed) -> Assignment:
         option = placed.option
@@ -168,49 +107,22 @@ class HardwareModel:
         possible = layouts(self._problem, profile.stage, devices, self.kinds[kind].width, align)
         wished = self._trainers_layouts(profile, kind, devices, align)
         if profile.stage.kind is Kind.GENERATE:
-            engines = sorted(self._engines(profile, kind, devices, possible), key=lambda one: one.first)
-            return tuple(self._engine_option(one) for one in _undominated(engines, wished)[:MOST])
-        return tuple(self._priced(profile, self._best(profile, kind, devices, possible, wished)))
+            engines = sorted(self._engines(profile, kind, devices, possible), key=lambda one: one.order)
+            return tuple(self._engine_option(one) for one in undominated(engines, wished))
+        ways = self.ways(profile, Devices(self.kinds[kind].ids[:devices]), possible)
+        return tuple(self._priced(profile, best(ways, profile, self.kinds[kind].capacity_bytes, wished)))
 
-    def _best(
-        self,
-        profile: Profile,
-        kind: int,
-        devices: int,
-        possible: Iterator[Parallelism],
-        wished: frozenset[tuple[int, ...]],
-    ) -> list[_Drafted]:
-        """Of a stage that trains or scores, the first `MOST` that nothing beats of all that fit.
-
-        In the order of what each takes at least, until none that is left can be among them.
-        """
-        ways = self._ways(profile, Devices(self.kinds[kind].ids[:devices]), possible)
-        if not ways:
-            return []
-        choices = Choices([way.alone for way in ways], _batches(profile))
-        least = [choices.least_seconds(i) * profile.items for i in range(len(ways))]
-        kept: list[_Drafted] = []
-        found: list[_Drafted] = []
-        for i in sorted(range(len(ways)), key=least.__getitem__):
-            if len(kept) == MOST and kept[-1].first < least[i] * (1 - _ROUNDING):
-                break
-            if ways[i].fits(self.kinds[kind].capacity_bytes):
-                seconds = _by_draw(choices.seconds(i), profile)
-                insort(found, _Drafted(ways[i].alone, seconds, ways[i].taken), key=lambda one: one.first)
-                kept = _undominated(found, wished)[:MOST]
-        return kept
-
-    def _ways(self, profile: Profile, block: Devices, possible: Iterator[Parallelism]) -> list[_Way]:
+    def ways(self, profile: Profile, block: Devices, possible: Iterator[Parallelism]) -> list[Way]:
         """Of running a stage that trains or scores under layouts that can run."""
-        ways: list[_Way] = []
+        ways: list[Way] = []
         for layout in possible:
             for recompute, sizes in pieces(self._problem, profile.stage, layout):
-                larger: _Way | None = None
+                larger: Way | None = None
                 for size in sizes:
                     assignment = Assignment(
                         profile.stage.name, block, layout, size, recompute=recompute, bundles=1
                     )
-                    way = _Way(self._alone(profile, assignment), larger)
+                    way = Way(self._alone(profile, assignment), larger)
                     # without a pipeline smaller micro-batches are only slower
                     larger = way if layout.pp == 1 else None
                     ways.append(way)
@@ -218,7 +130,7 @@ class HardwareModel:
 
     def _engines(
         self, profile: Profile, kind: int, devices: int, possible: Iterator[Parallelism]
-    ) -> Iterator[_Drafted]:
+    ) -> Iterator[Drafted]:
         """Of generators, all that have room for a sequence by themselves."""
         stage, room = profile.stage, self.kinds[kind]
         block = Devices(room.ids[:devices])
@@ -231,10 +143,10 @@ class HardwareModel:
                 if left < engine.sequence:
                     continue
                 cache = min(left, engine.sequence * rows)
-                seconds, _ = alone.generation(profile.batches[0][0], cache)
+                seconds, _ = alone.generation(profile.batches[0][:1], cache)[0]
             except (InputError, InfeasibleError):
                 continue
-            yield _Drafted(alone, np.full((1, profile.items, 1), seconds), taken)
+            yield Drafted(alone, np.full((1, profile.items, 1), seconds), taken)
 
     def _trainers_layouts(
         self, profile: Profile, kind: int, devices: int, align: int
@@ -244,34 +156,25 @@ class HardwareModel:
         found = (self.options(trainer, kind, devices, align) for trainer in trainers)
         return frozenset(option.parallelism.layout for options in found for option in options)
 
-    def _priced(self, profile: Profile, kept: Sequence[_Drafted]) -> Iterator[Option]:
+    def _priced(self, profile: Profile, kept: Sequence[Drafted]) -> Iterator[Option]:
         models = profile.stage.models
         trainable = frozenset(m for m in models if profile.graph.trainer(m) is not None)
         trains = profile.stage.kind is Kind.TRAIN
         shared: Sequence[Sequence[Use | None]] = [[None] * len(models) for _ in kept]
         if kept and trainable and not trains:
             whole = [replace(one.alone, trained=trainable) for one in kept]
-            choices = Choices(whole, _batches(profile))
-            shared = [_uses(one, _by_draw(choices.seconds(i), profile)) for i, one in enumerate(whole)]
+            choices = Choices(whole, batches_of(profile))
+            shared = [_uses(one, by_draw(choices.seconds(i), profile)) for i, one in enumerate(whole)]
         for one, theirs in zip(kept, shared, strict=True):
             a, own = one.alone.assignment, _uses(one.alone, one.seconds)
             uses = zip(theirs, own, strict=True) if trains else zip(own, theirs, strict=True)
             yield Option(a.parallelism, a.microbatch, a.recompute, tuple(uses))
 
-    def _engine_option(self, one: _Drafted) -> Option:
+    def _engine_option(self, one: Drafted) -> Option:
         a, e = one.alone.assignment, one.alone.engine()
         cached = Cached(e.peak, e.generating, e.sequence, float(a.microbatch), e.wake, e.process)
         use = _use(np.zeros(0), one.alone.held()[0])
         return Option(a.parallelism, a.microbatch, a.recompute, ((use, use),), cached)
-
-
-def _batches(profile: Profile) -> list[Batch]:
-    return [batch for drawn in profile.batches for batch in drawn]
-
-
-def _by_draw(seconds: Floats, profile: Profile) -> Floats:
-    """(models, draws × items) → (models, items, draws)."""
-    return seconds.reshape(len(seconds), profile.draws, profile.items).transpose(0, 2, 1)
 
 
 def _uses(alone: Alone, seconds: Floats) -> list[Use]:
@@ -286,18 +189,3 @@ def _use(seconds: Floats, held: Held) -> Use:
 
 def _in_stream(part: object) -> tuple[int, int, int]:
     return part.item, part.position, part.replica  # type: ignore[attr-defined]
-
-
-def _undominated(found: Sequence[_Drafted], wished: frozenset[tuple[int, ...]]) -> list[_Drafted]:
-    """Of options in the order of their seconds those that need less than all faster ones, and the first of each layout
-    that is wished for."""
-    kept: list[_Drafted] = []
-    seen: set[tuple[int, ...]] = set()
-    for option in found:
-        beaten = any(
-            other.peak <= option.peak * 1.001 and other.resting <= option.resting * 1.001 for other in kept
-        )
-        if not beaten or (option.layout in wished and option.layout not in seen):
-            kept.append(option)
-            seen.add(option.layout)
-    return kept

@@ -21,7 +21,7 @@ from rpeg.cost.training.microbatches import Floats, Lengths, MicroBatches, packe
 from rpeg.cost.training.parts import Setting
 from rpeg.cost.training.pipeline import Loads, hand_over, loads_of
 from rpeg.cost.training.update import update
-from rpeg.cost.training.ways import Sums, Ways, added_to_ends, added_to_layer, layer_parts
+from rpeg.cost.training.ways import Added, Sums, Ways, added_to_ends, added_to_layer, layer_parts
 from rpeg.plan import Parallelism
 
 
@@ -55,6 +55,7 @@ class Layouts:
         self._executions, self._lengths, self._updates = executions, lengths, updates
         self._trains = bool(np.any(updates))
         self._kernels = self._asked()
+        self._known: dict[Parallelism, tuple[list[Added], tuple[Added, Added]]] = {}
 
     def least_seconds(self, i: int) -> Floats:
         """(batches,) no more than `seconds`: kernels alone, in a pipeline of equal stages. Costs next to nothing."""
@@ -66,7 +67,7 @@ class Layouts:
         once = once + sum(self._once(sums, execution) for sums in asked.ends)
         p = execution.parallelism
         busy = once * ((asked.work.count - 1.0 / p.vpp) / p.pp + 1.0 / p.vpp)
-        return np.where(asked.work.count > 0, busy, 0.0) * (self._updates if self._trains else 1)
+        return np.asarray(np.where(asked.work.count > 0, busy, 0.0) * (self._updates if self._trains else 1))
 
     def seconds(self, i: int) -> Floats:
         """(batches,) of execution i, as `train_stage` and `infer_stage` have them."""
@@ -76,12 +77,12 @@ class Layouts:
         loads = model.loads(way)
         steady = model.once(loads, way) * model.work.count
         if not self._trains:
-            return steady + model.pipeline(loads, ways=1)
+            return np.asarray(steady + model.pipeline(loads, ways=1))
         forward = model.once(loads, "forward")
         backward = steady / np.maximum(model.work.count, 1.0) - forward
         added = update(self._architecture, execution, self._machine, loads.layers, forward, backward).seconds
         host = self._machine.stack.training.host_seconds_per_update
-        return (steady + model.pipeline(loads, ways=2) + added + host) * self._updates
+        return np.asarray((steady + model.pipeline(loads, ways=2) + added + host) * self._updates)
 
     def _once(self, sums: Sums, execution: Execution) -> Amount:
         if not self._trains:
@@ -90,14 +91,20 @@ class Layouts:
         return sums.forward + sums.backward + again
 
     def _model(self, execution: Execution, asked: _Kernels) -> _Model:
-        architecture = self._architecture
-        setting = Setting(architecture, execution, self._machine, kernels_of(self._machine), 0.0, 0.0)
-        kinds = tuple(
-            Ways.of(sums, added_to_layer(setting, layer, self._trains), execution.recompute)
-            for (layer, _), sums in zip(architecture.groups, asked.kinds, strict=True)
-        )
-        first, last = map(Ways.of, asked.ends, added_to_ends(setting), ("none", "none"))
-        return _Model(architecture, execution, self._machine, asked.work, kinds, (first, last))
+        kinds, ends = self._added(execution)
+        layers = tuple(map(Ways.of, asked.kinds, kinds, (execution.recompute,) * len(kinds)))
+        first, last = map(Ways.of, asked.ends, ends, ("none", "none"))
+        return _Model(self._architecture, execution, self._machine, asked.work, layers, (first, last))
+
+    def _added(self, execution: Execution) -> tuple[list[Added], tuple[Added, Added]]:
+        """To layers of each kind, to the ends: the same for all micro-batches of a layout."""
+        known = self._known.get(execution.parallelism)
+        if known is None:
+            a, machine = self._architecture, self._machine
+            setting = Setting(a, execution, machine, kernels_of(machine), 0.0, 0.0)
+            layers = [added_to_layer(setting, layer, self._trains) for layer, _ in a.groups]
+            known = self._known[execution.parallelism] = layers, added_to_ends(setting)
+        return known
 
     def _asked(self) -> list[_Kernels]:
         """Of every execution."""
@@ -112,7 +119,8 @@ class Layouts:
     def _of_cut(self, cut: Parallelism, members: Sequence[int]) -> dict[int, _Kernels]:
         """Of the executions that cut tensors so: kernels are asked at the sizes of all of them together."""
         passes = self._updates if self._trains else 1
-        keys = {i: (e.parallelism.dp, e.token_budget) for i in members if (e := self._executions[i])}
+        executions = {i: self._executions[i] for i in members}
+        keys = {i: (e.parallelism.dp, e.token_budget) for i, e in executions.items()}
         works = {key: packed(self._lengths, self._executions[i], passes) for i, key in keys.items()}
         tokens, scored, reach = (
             np.concatenate([getattr(work, name) for work in works.values()])

@@ -8,7 +8,7 @@ from functools import lru_cache
 from rpeg.architecture import Architecture
 from rpeg.cost.execution import Execution
 from rpeg.cost.kernels import Amount
-from rpeg.cost.network import collective_seconds
+from rpeg.cost.network import Collective, collective_seconds
 from rpeg.cost.precision import BYTES_OF
 from rpeg.cost.training.parts import Setting
 from rpeg.plan import Parallelism
@@ -56,7 +56,7 @@ def scatter_seconds(setting: Setting, weights: Mapping[str, int]) -> float:
     return _moved(setting, weights, BYTES_OF[setting.execution.precision.reduced], "reduce_scatter")
 
 
-def _moved(setting: Setting, weights: Mapping[str, int], size: float, kind: str) -> float:
+def _moved(setting: Setting, weights: Mapping[str, int], size: float, kind: Collective) -> float:
     layout = setting.execution.parallelism
     dense, experts = held(weights, layout)
     (ranks, stride), (expert_ranks, expert_stride) = groups(layout)
@@ -69,10 +69,10 @@ def _moved(setting: Setting, weights: Mapping[str, int], size: float, kind: str)
     return seconds + _collective(setting, kind, experts * size, expert_ranks, expert_stride)
 
 
-def _collective(setting: Setting, kind: str, size: float, ranks: int, stride: int) -> float:
+def _collective(setting: Setting, kind: Collective, size: float, ranks: int, stride: int) -> float:
     if ranks < 2 or not size:
         return 0.0
-    return collective_seconds(kind, size, ranks, setting.machine, stride=stride)  # type: ignore[arg-type]
+    return float(collective_seconds(kind, size, ranks, setting.machine, stride=stride))
 
 
 def accumulation_seconds(setting: Setting, weights: Mapping[str, int]) -> float:

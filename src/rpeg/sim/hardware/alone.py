@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 from rpeg import cost
 from rpeg.cluster import Cluster
+from rpeg.cost.generating import Policy
 from rpeg.cost.memory import sequence_cache_bytes
 from rpeg.cost.memory.breakdown import Breakdown
 from rpeg.cost.memory.check import check as check_memory
@@ -17,9 +18,9 @@ from rpeg.cost.training.check import check_layout
 from rpeg.errors import InputError
 from rpeg.ir import Freshness, Graph, Kind, Stage
 from rpeg.plan import Assignment, Copy, Devices, ItemKind, Lowered, Plan, Slot
-from rpeg.sim.costs import Batch
+from rpeg.sim.costs import Batch, Floats
 from rpeg.sim.facts import Facts
-from rpeg.sim.hardware.costs import HardwareCosts
+from rpeg.sim.hardware.costs import HardwareCosts, fetch_seconds, fetched_bytes
 from rpeg.sim.hardware.layouts import execution_of, software_of
 from rpeg.sim.hardware.memory import CACHE, PHASES, uses
 from rpeg.sim.hardware.sites import Site, site
@@ -28,7 +29,7 @@ from rpeg.sim.hardware.weights import transfer_cost
 from rpeg.workload import Workload
 
 Resting = Literal["none", "optimizer", "all"]
-RESTING: tuple[Resting, ...] = ("none", "optimizer", "all")
+RESTING: tuple[Resting, Resting, Resting] = ("none", "optimizer", "all")
 
 
 class Taken(NamedTuple):
@@ -89,9 +90,10 @@ class Alone:
     def can_run(self) -> bool:
         """Whether the layout divides the models of a stage that trains or scores."""
         try:
+            execution = self.execution(self.stage.kind is Kind.TRAIN)
             for model in self.stage.models:
-                check_layout(self.facts.architectures[model], self.execution(False), self.machine)
-                check_memory(self.facts.architectures[model], self.execution(False))
+                check_layout(self.facts.architectures[model], execution, self.machine)
+                check_memory(self.facts.architectures[model], execution)
         except InputError:
             return False
         return True
@@ -103,11 +105,27 @@ class Alone:
             return (Taken(held.peak, held.weights),)
         return tuple(Taken(_peak(use), sum(use.resting)) for use in self._uses)
 
-    def generation(self, batch: Batch, cache_bytes: float) -> tuple[float, tuple[float, ...]]:
-        """(seconds, offset of each sample) of a generator's item with a cache of this size on each device."""
-        costs = self._costs({self.stage.name: cache_bytes})
-        tree, offsets = costs.answer(Slot(ItemKind.RUN, self.stage.name), batch)
-        return max(tree.seconds, max(offsets, default=0.0)), offsets
+    def generation(self, batches: Sequence[Batch], cache_bytes: float) -> list[tuple[float, Floats]]:
+        """(seconds, offset of each sample) of a generator's items with a cache of this size on each device.
+
+        Raises InputError or InfeasibleError where the layout or a sample does not fit.
+        """
+        found = cost.completions(
+            self.facts.architectures[self.stage.models[0]],
+            [batch.lengths for batch in batches],
+            self.execution(False),
+            self.machine,
+            samples_per_prompt=self.workload.samples_per_prompt,
+            policy=Policy(max_rows=self.assignment.microbatch, cache_bytes=cache_bytes),
+        )
+        sizes = (fetched_bytes(self.graph, self.stage, batch) for batch in batches)
+        fetched = [
+            fetch_seconds(self.stage, self.assignment, self.site, size) if size else 0.0 for size in sizes
+        ]
+        return [
+            (max(seconds + before, float(offsets.max()) + before), offsets + before)
+            for (seconds, offsets), before in zip(found, fetched, strict=True)
+        ]
 
     def held(self) -> tuple[Held, ...]:
         """Of every model that the stage calls."""
@@ -152,8 +170,7 @@ class Alone:
         weights = sum(
             line.bytes for line in lines if line.pool == "state" and line.name.startswith("parameters")
         )
-        host = tuple(self._host(model, "none") for _ in RESTING)
-        return Held(0.0, 0.0, weights, 0.0, 0.0, (0.0, 0.0, 0.0), (*host, self._processes(model)))  # type: ignore[arg-type]
+        return Held(0.0, 0.0, weights, 0.0, 0.0, (0.0, 0.0, 0.0), self._host(model, ("none",) * 3))
 
     def _held(self, use: Use, apart: Use) -> Held:
         weights, more = use.resting
@@ -161,7 +178,6 @@ class Alone:
         sizes = (weights, more, weights + more)
         machine = self.machine
         moves = tuple(offload(size, machine).seconds if size else 0.0 for size in sizes)
-        host = tuple(self._host(model, how) for how in RESTING)
         return Held(
             _peak(use),
             _peak(apart),
@@ -169,28 +185,37 @@ class Alone:
             more,
             max(phase.pool_bytes("process") for phase in use.phases),
             moves,  # type: ignore[arg-type]
-            (*host, self._processes(model)),  # type: ignore[arg-type]
+            self._host(model, RESTING),
         )
 
-    def _host(self, model: str, how: Resting) -> float:
-        lines = self._host_breakdown(model, how).lines
-        return sum(line.bytes for line in lines if line.pool != "process")
-
-    def _processes(self, model: str) -> float:
-        return self._host_breakdown(model, "none").pool_bytes("process")
+    def _host(self, model: str, ways: tuple[Resting, Resting, Resting]) -> tuple[float, float, float, float]:
+        """Bytes of a node's host under each way of resting, and of its processes."""
+        found = {how: self._host_breakdown(model, how) for how in dict.fromkeys(ways)}
+        processes = found[ways[0]].pool_bytes("process")
+        none, optimizer, both = (found[how].device_bytes - processes for how in ways)
+        return none, optimizer, both, processes
 
     def _host_breakdown(self, model: str, how: Resting) -> Breakdown:
         trained = self.stage.kind is Kind.TRAIN
-        execution = replace(self.execution(trained), offload=how)
+        execution = self.execution(trained)
+        execution = execution if how == "none" else replace(execution, offload=how)
         heads = self.graph.model(model).heads
         architecture = self.facts.architectures[model]
         return cost.host_memory(architecture, execution, self.machine, heads=heads, trained=trained)
 
     def execution(self, trained: bool) -> cost.Execution:
         """trained: with weights that are trained in place."""
-        return execution_of(self.workload, self.facts, self.stage, self.assignment, trained=trained)
+        return self._trained if trained else self._served
 
-    @property
+    @cached_property
+    def _trained(self) -> cost.Execution:
+        return execution_of(self.workload, self.facts, self.stage, self.assignment, trained=True)
+
+    @cached_property
+    def _served(self) -> cost.Execution:
+        return execution_of(self.workload, self.facts, self.stage, self.assignment, trained=False)
+
+    @cached_property
     def machine(self) -> cost.Machine:
         """The devices under the software that runs the stage."""
         return self.site.machine(software_of(self.facts, self.stage))
@@ -201,8 +226,8 @@ class Alone:
         assert isinstance(self.assignment.block, Devices)
         return site(self.cluster, self.assignment.block)
 
-    def _costs(self, caches: dict[str, float] | None = None) -> HardwareCosts:
-        return HardwareCosts(self._plan(), self.facts, self._lowered(), caches)
+    def _costs(self) -> HardwareCosts:
+        return HardwareCosts(self._plan(), self.facts, self._lowered())
 
     def _plan(self, trainers: Resting = "none") -> Plan:
         """The stage alone, beside the trainers of its models on the same devices."""
