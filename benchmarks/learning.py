@@ -17,6 +17,7 @@ import yaml
 from rich.console import Console
 
 from rpeg.cli._planning import problem_of
+from rpeg.errors import RunError
 from rpeg.job import Job, dump_job, parse_job
 from rpeg.job.rewards import uses_model
 from rpeg.plan import Plan
@@ -116,6 +117,8 @@ def run(job: Job, plan: Plan) -> Curve:
         directory, _, start = prepare_directory(here, plan, options)
         view = PlainView(Console(quiet=True), here.steps)
         outcome = train(here, plan, directory, start, options, view)
+        if not outcome.finished:
+            raise RunError(f"stopped after {outcome.steps} of {here.steps} steps: the run is not kept")
         proven = prove_run(read_traces(directory.path)).holds
     rewards = [r.metrics[TRUTH] if uses_model(job.reward) else r.reward for r in outcome.records]
     return Curve(
