@@ -3,7 +3,7 @@
     python benchmarks/asynchrony.py --seeds 12
     python benchmarks/asynchrony.py --show
 
-Trains `JOB` with samples of the current weights and of those 1 and 2 steps old (`exact`), uncorrected, on one device in
+Trains `JOB` on samples of the current weights and of those 1 and 2 steps old (`exact`), uncorrected, on one device in
 one process. Compared is the mean reward of the last `LAST` steps: the paired difference from staleness 0, relative to
 its mean, with its 95 % interval (Student's t). Curves are kept as each run ends; a run that is kept is not done again.
 """
@@ -19,7 +19,7 @@ from statistics import NormalDist, mean, stdev
 
 from rich.console import Console
 
-from learning import Curve, Curves, example, run_all
+from learning import SHARED, Curve, Curves, example, run_all
 from rpeg.job import Job
 from rpeg.report.tables import table
 
@@ -28,8 +28,15 @@ LAST = 20
 PUBLISHED = 0.0047
 """The difference in final reward that the paper reports for its asynchronous runs, relative."""
 
-EXAMPLE = "grpo"
-JOB = {"steps": 120, "evaluation": {"every": 0}, "checkpoint": {"every": 0}}
+JOB = {
+    **SHARED,
+    "algorithm": {"kl_in": "none", "kl_coefficient": None},
+    "steps": 80,
+    "evaluation": {"every": 0},
+    "checkpoint": {"every": 0},
+}
+"""PPO with one model for actor and critic, without a reference: what is otherwise in examples/ppo.yaml."""
+
 METRICS = {
     "ratio max": "actor/ratio_max",
     "clipped": "actor/clip_fraction",
@@ -88,7 +95,9 @@ def name_of(staleness: int, seed: int) -> str:
 
 def job_of(staleness: int, seed: int) -> Job:
     plan = {"staleness": staleness, "freshness": "exact"} if staleness else {}
-    return example(EXAMPLE, {**JOB, "seed": seed, "allow": {"staleness": staleness}, "plan": plan})
+    allow = {"staleness": staleness}
+    job = {**JOB, "seed": seed, "allow": {**SHARED["allow"], **allow}, "plan": {**SHARED["plan"], **plan}}
+    return example("ppo", job)
 
 
 def in_pairs(curves: Mapping[str, Curve]) -> list[tuple[Curve, ...]]:

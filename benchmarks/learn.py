@@ -20,7 +20,7 @@ from typing import Any
 
 from rich.console import Console
 
-from learning import Curve, Curves, ends, example, run_all
+from learning import SHARED, Curve, Curves, ends, example, run_all
 from rpeg.job import Job
 from rpeg.job.algorithm import flat, parse
 from rpeg.report.live import sparkline
@@ -30,11 +30,6 @@ CONTROL = "control, sign flipped"
 RATIO, ENOUGH = 2.0, 0.8
 RESULTS = Path(__file__).parent / "results"
 
-SHARED = {
-    "allow": {"actor_critic_sharing": True},
-    "plan": {"actor_critic_sharing": True},
-    "optimizer": {"critic_lr": None},
-}
 JUDGED = {"reward": [{"name": "model", "truncated": "zero"}, {"name": "numeric", "weight": 0}]}
 VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "ppo": ("ppo", {}),

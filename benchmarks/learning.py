@@ -29,6 +29,13 @@ from rpeg.verify import prove_run
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
+SHARED: Mapping[str, Mapping[str, Any]] = {
+    "allow": {"actor_critic_sharing": True},
+    "plan": {"actor_critic_sharing": True},
+    "optimizer": {"critic_lr": None},
+}
+"""What makes a PPO job train one model of two heads."""
+
 TRUTH = "reward/numeric"
 """The metric that says how good responses are where the reward is a model's score."""
 
