@@ -1,6 +1,6 @@
 """What does staleness cost? Pairs of runs that differ in nothing else: same seed, same prompts in the same order.
 
-    python benchmarks/asynchrony.py --seeds 12
+    python benchmarks/asynchrony.py --seeds 1 2 3 4 5 6 7 8 9 10 11 12
     python benchmarks/asynchrony.py --show
 
 Trains `JOB` on samples of the current weights and of those 1 and 2 steps old (`exact`), uncorrected, on one device in
@@ -69,7 +69,7 @@ class Difference:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=12, help="how many; all that are kept are compared")
+    parser.add_argument("--seeds", type=int, nargs="+", default=range(1, 13))
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results" / "asynchrony.json")
     parser.add_argument("--processes", type=int, default=2, help="runs at a time")
     parser.add_argument("--show", action="store_true", help="compare what is kept, and run nothing")
@@ -77,9 +77,7 @@ def main() -> None:
     console = Console(highlight=False, width=120)
     curves = Curves(arguments.results)
     if not arguments.show:
-        jobs = {
-            name_of(s, seed): job_of(s, seed) for seed in range(1, arguments.seeds + 1) for s in STALENESS
-        }
+        jobs = {name_of(s, seed): job_of(s, seed) for seed in arguments.seeds for s in STALENESS}
         run_all(jobs, curves, arguments.processes, console)
     pairs = in_pairs(curves.by_name)
     if len(pairs) < 2:
