@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Mapping
 from typing import Any, Protocol
 
@@ -21,5 +22,5 @@ class Hosted(Handle, Protocol):
 
 async def call_all(handles: Mapping[str, Hosted], method: str, *arguments: Any) -> dict[str, Any]:
     """Calls a method of every worker at once; answers by lane."""
-    answers = {lane: handle.call(method, *arguments) for lane, handle in handles.items()}
-    return {lane: await answer for lane, answer in answers.items()}
+    answers = await asyncio.gather(*(handle.call(method, *arguments) for handle in handles.values()))
+    return dict(zip(handles, answers, strict=True))
