@@ -162,11 +162,15 @@ class Ran:
     weights: Mapping[str, Mapping[str, torch.Tensor]]
     told: list[str]
 
+    @property
+    def records(self) -> tuple[StepRecord, ...]:
+        return self.outcome.records
+
 
 def run(
     job: Job, plan: Plan | None, *, export: bool = False, view: Silent | None = None, **options: bool
 ) -> Ran:
-    """Runs a job on real processes."""
+    """Runs a job, on processes of its own unless it is asked to stay in this one."""
     chosen = Options(export=export, stall_seconds=120, **options)
     directory, found, start = prepare_directory(job, plan, chosen)
     assert found is not None

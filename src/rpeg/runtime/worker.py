@@ -97,29 +97,28 @@ class Worker:
         return _memory_bytes(self.station)
 
     def publish_initial(self) -> dict[str, Any]:
-        """References to the weights that the run begins with, from the first rank of each trainer."""
-        references: dict[str, Any] = {}
+        """The weights that the run begins with, from the first rank of each trainer."""
+        broadcasts: dict[str, Any] = {}
         for model, holding in self.holdings.trained.items():
-            references.update(self._publish(holding, model, holding.version))
-        # Kept here: a reference inside an answer does not keep alive what it points to.
-        self._initial = {model: _store(broadcast) for model, broadcast in references.items()}
-        return self._initial
+            broadcasts.update(self._publish(holding, model, holding.version))
+        return broadcasts
 
     def receive_initial(self, broadcasts: Mapping[str, Any]) -> None:
         """Brings copies to the version that the run begins with."""
         for holding in self.holdings.copies.values():
-            self._receive(holding, _fetch(broadcasts[holding.model]))
+            self._receive(holding, broadcasts[holding.model])
 
     def run(self, work: Work, *batches: Samples) -> Any:
         """An item of a stage from which nothing is expected before its end: its answers, bundled."""
-        return bundle(self._answers(work, batches), work.contents)
+        return bundle(self.answers(work, batches), work.contents)
 
     def stream(self, work: Work, *batches: Samples) -> Iterator[Any]:
-        """An item of a stage. A `Part` for each base part of a generator, and `Done` at the end, each packed."""
-        for answer in self._answers(work, batches):
+        """The answers to an item one by one, each packed."""
+        for answer in self.answers(work, batches):
             yield from pack(answer)
 
-    def _answers(self, work: Work, batches: Sequence[Samples]) -> Iterator[Answer]:
+    def answers(self, work: Work, batches: Sequence[Samples]) -> Iterator[Answer]:
+        """An item of a stage. A `Part` for each base part of a generator, and `Done` at the end."""
         stage = self.graph.stage(work.item.name)
         inputs = Inputs(work.data, batches)
         # The end must be written before it is told: whoever reads the log then finds the span.
@@ -434,16 +433,3 @@ def _memory_bytes(station: Station) -> int:
         return int(torch.cuda.max_memory_allocated())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak if sys.platform == "darwin" else peak * 1024)
-
-
-def _store(value: Any) -> Any:
-    """A reference that other workers can take the value from; the value stays on this node."""
-    import ray
-
-    return ray.put(value)
-
-
-def _fetch(reference: Any) -> Any:
-    import ray
-
-    return ray.get(reference)
