@@ -17,6 +17,7 @@ from pydantic import Field, PlainValidator, TypeAdapter
 from rpeg.cluster import (
     Cluster,
     DeviceKind,
+    Node,
     Rack,
     device_kinds,
     kind_named,
@@ -158,12 +159,15 @@ def _priced(cluster: Cluster, prices: Mapping[str, float], names: Iterable[str])
         return cluster
     by_kind = {_kind_of(name, cluster): price for name, price in prices.items()}
 
-    def node_price(rack: Rack) -> Rack:
-        nodes = tuple(
-            replace(n, price_per_hour=by_kind[n.kind.name] * n.devices) if n.kind.name in by_kind else n
-            for n in rack.nodes
+    def priced(node: Node) -> Node:
+        if node.kind.name not in by_kind:
+            return node
+        return replace(
+            node, price_per_hour=by_kind[node.kind.name] * node.devices, price_source="the job's prices"
         )
-        return replace(rack, nodes=nodes)
+
+    def node_price(rack: Rack) -> Rack:
+        return replace(rack, nodes=tuple(map(priced, rack.nodes)))
 
     return replace(cluster, racks=tuple(node_price(rack) for rack in cluster.racks))
 

@@ -79,6 +79,7 @@ def _system_lines(name: str) -> Iterator[str]:
     yield f"  host_slots = {node.host_slots}"
     if node.price_per_hour is not None:
         yield f"  price_per_hour = {node.price_per_hour}"
+        yield f"      {node.price_source}"
     for link in (node.link, cluster.racks[0].link, cluster.link):
         rate, latency = link.bandwidth_bytes_per_second, link.latency_seconds
         yield f"  {link.level}: bandwidth_bytes_per_second = {rate:.4g}, latency_seconds = {latency:.3g}"
