@@ -61,20 +61,20 @@ def command(
     if as_json:
         import json
 
-        from rpeg.report.plan import ranked_json
+        from rpeg.report.plan_json import ranked_json
 
-        typer.echo(json.dumps(ranked_json(ranked, problem), indent=1))
+        typer.echo(json.dumps(ranked_json(ranked, chosen, problem), indent=1))
         return
     from rich.console import Console
 
-    from rpeg.report.plan import LEGEND, SHOWN, misfits, ranking, summary
+    from rpeg.report.comparison import ranking
+    from rpeg.report.plan import report as plan_report
 
     console = Console(highlight=False)
-    count = len(ranked.candidates)
-    console.print(ranking(ranked, count if show_all else SHOWN, pick - 1))
-    more = () if show_all or count <= SHOWN else (f"… and {count - SHOWN} slower ones (--all)",)
-    for line in (*more, *LEGEND, *misfits(ranked.misfits), *summary(chosen, problem)):
-        console.print(line, markup=False)
+    for part in plan_report(ranked, chosen, problem):
+        console.print(part)
+    if show_all:
+        console.print(ranking(ranked, chosen=pick - 1))
     which = "The best plan" if pick == 1 else f"Plan {pick}"
     console.print(f"{which} is in {out}.", markup=False)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
@@ -10,8 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], marked: int | None = None) -> Table:
-    """A table whose first column is text and whose others are aligned right; row `marked` is bold.
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    marked: int | None = None,
+    ends: Container[int] = (),
+) -> Table:
+    """A table; columns whose name begins with ``>`` are aligned right. Row `marked` is bold; `ends` end a section.
 
     Cells are shown as they are: what looks like markup in them is not.
     """
@@ -23,10 +28,23 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], marked: int | N
             justify="right" if numeric else "left",
             no_wrap=numeric,
             min_width=len(name) if i == 0 else None,
-            overflow="fold" if i == 0 else "ellipsis",
+            overflow="ellipsis" if numeric else "fold",
         )
     for i, row in enumerate(rows):
-        found.add_row(*(Text(cell) for cell in row), style="bold" if i == marked else None)
+        found.add_row(
+            *(Text(cell) for cell in row), style="bold" if i == marked else None, end_section=i in ends
+        )
+    return found
+
+
+def facts(rows: Iterable[tuple[str, Iterable[str]]]) -> Table:
+    """Lines of text under a word each; long lines fold beside the word. A word without lines is left out."""
+    found = Table.grid(padding=(0, 2))
+    found.add_column(no_wrap=True)
+    found.add_column()
+    for word, lines in rows:
+        for i, line in enumerate(lines):
+            found.add_row(Text("" if i else word, style="bold"), Text(line))
     return found
 
 

@@ -41,7 +41,9 @@ class BoundedAsynchrony(Transform):
 
     @property
     def learning(self) -> str:
-        return f"{self.stage} uses weights up to {self.staleness} update{'s' if self.staleness > 1 else ''} old"
+        return (
+            f"{self.stage} uses weights up to {self.staleness} update{'s' if self.staleness > 1 else ''} old"
+        )
 
     def apply(self, graph: Graph) -> Graph:
         stage = graph.stage(self.stage)
