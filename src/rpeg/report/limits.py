@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rpeg.plan import Devices, Plan
 from rpeg.plan.lanes import lanes_of
 from rpeg.report.tables import percent
-from rpeg.report.words import DeviceGroup, device_groups, device_name, slot_words, where
+from rpeg.report.words import DeviceGroup, device_groups, device_name, name_words, slot_words, where
 from rpeg.sim import Bound, Estimate
 from rpeg.units import seconds_text
 
@@ -70,12 +70,6 @@ def _meaning(bound: Bound) -> str:
         return f"{bound.what} is busy so long, in any order; less takes another placement or layout"
     if bound.by == "dependencies":
         stages = bound.what.split(" → ")
-        words = " → ".join(_stage_words(name) for name in stages)
+        words = " → ".join(name_words(name) for name in stages)
         return f"{words} wait for each other, on any number of such devices; less takes another layout or structure"
     return f"all devices of {bound.what} need so long for the work at the best efficiency of any layout: no plan beats it"
-
-
-def _stage_words(name: str) -> str:
-    """A transfer is named by its edge."""
-    ends, colon, _ = name.partition(":")
-    return f"weights to {ends.partition('->')[2]}" if colon and "->" in ends else name

@@ -6,14 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from rpeg.report import comparison, forecast, limits, structure
-from rpeg.report.tables import facts, percent, table
+from rpeg.report.tables import facts
 from rpeg.search import Candidate, Misfit, Problem, Ranked
-from rpeg.sim import DeviceMemory, Estimate
-from rpeg.units import bytes_text, seconds_text
+from rpeg.units import seconds_text
 
 
 class Sensitive(Protocol):
@@ -88,25 +86,3 @@ def misfits(found: Sequence[Misfit]) -> Iterator[str]:
     for reason, names in by_reason.items():
         more = f" (and {len(names) - 1} others like it)" if len(names) > 1 else ""
         yield f"{names[0]}{more}: {reason}"
-
-
-def stages(estimate: Estimate) -> Table:
-    """Seconds of each stage and transfer in a step, on the lane that it keeps busiest."""
-    rows = sorted(estimate.stages.items(), key=lambda pair: -pair[1])
-    mean = estimate.step.mean_seconds
-    return table(
-        ("stage", ">seconds a step", ">of the step"),
-        ((name, seconds_text(s), percent(s / mean if mean else 0.0)) for name, s in rows),
-    )
-
-
-def memory(devices: tuple[DeviceMemory, ...]) -> Table:
-    """Bytes of each device in each phase, and what it has."""
-    phases = list(dict.fromkeys(m.phase for device in devices for m in device.phases))
-    rows = [(phase, *(_of_phase(device, phase) for device in devices)) for phase in phases]
-    there = ("there is", *(bytes_text(device.capacity_bytes) for device in devices))
-    return table(("memory", *(f">{forecast.alike(device)}" for device in devices)), (*rows, there))
-
-
-def _of_phase(device: DeviceMemory, phase: str) -> str:
-    return next((bytes_text(m.bytes) for m in device.phases if m.phase == phase), "")

@@ -6,6 +6,7 @@ from collections.abc import Container, Iterable, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -35,6 +36,12 @@ def table(
             *(Text(cell) for cell in row), style="bold" if i == marked else None, end_section=i in ends
         )
     return found
+
+
+def _cell(text: str) -> Text | Padding:
+    """As it is; folded lines are indented as the first."""
+    indent = len(text) - len(text.lstrip(" "))
+    return Padding(Text(text[indent:]), (0, 0, 0, indent)) if indent else Text(text)
 
 
 def facts(rows: Iterable[tuple[str, Iterable[str]]]) -> Table:

@@ -54,12 +54,21 @@ def slot_words(slot: Slot) -> str:
     if slot.kind is ItemKind.RUN:
         return slot.name
     if slot.kind is ItemKind.TRANSFER:
-        ends, _, data = slot.name.partition(":")
-        target = ends.partition("->")[2]
-        model = data.removeprefix(WEIGHTS)
-        return f"weights of {model} to {target}" if model != data else f"{data} to {target}"
+        return name_words(slot.name)
     stage = slot.name.partition(":")[0]
     return f"{stage} wakes up" if slot.kind is ItemKind.RELOAD else f"{stage} leaves the devices"
+
+
+def name_words(name: str) -> str:
+    """Of an item by its name alone: a stage, an edge (``a->b:weights:actor``), or what rests (``generate:model``)."""
+    ends, colon, data = name.partition(":")
+    if not colon:
+        return name
+    source, arrow, target = ends.partition("->")
+    if not arrow:
+        return f"{source} leaves and wakes up"
+    model = data.removeprefix(WEIGHTS)
+    return f"weights of {model} to {target}" if model != data else f"{data} to {target}"
 
 
 def where(plan: Plan, slot: Slot) -> str:
