@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from rpeg.search import Progress
+    from rpeg.search import Candidate, Problem, Progress, Ranked
 
 ORDER = 30
 
@@ -22,7 +22,12 @@ def command(
     measure: Annotated[
         bool, typer.Option(help="Measure this machine if that was not done yet (needs torch).")
     ] = True,
-    pick: Annotated[int, typer.Option(min=1, help="Keep the plan of this number, instead of the best.")] = 1,
+    pick: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Keep the plan of this number, instead of the best or of the job's own layouts."
+        ),
+    ] = None,
     show_all: Annotated[bool, typer.Option("--all", help="Show every plan, not only the fastest.")] = False,
     seed: Annotated[int, typer.Option(help="Fixes the drawn lengths and the search.")] = 0,
     search: Annotated[
@@ -44,7 +49,7 @@ def command(
       rpeg plan job.yaml --search            annealing over structure and placement from there (pip install rpeg[search])
     """
     from rpeg.cli._planning import problem_of
-    from rpeg.errors import InputError
+    from rpeg.errors import InfeasibleError, InputError
     from rpeg.job import load_job
     from rpeg.plan import write_plan
     from rpeg.search import Budget, plan_job
@@ -54,17 +59,33 @@ def command(
     with _progress(as_json or problem.is_local or not search) as report:
         budget = Budget(chains, rounds, steps) if search else None
         ranked = plan_job(problem, seed=seed, budget=budget, report=report)
-    if pick > len(ranked.candidates):
+    if pick is not None and pick > len(ranked.candidates):
         raise InputError(f"there are {len(ranked.candidates)} plans; there is no plan {pick}")
-    chosen = ranked.candidates[pick - 1]
-    write_plan(chosen.plan, out)
+    fits = pick is not None or ranked.own is None or ranked.own.candidate is not None
+    chosen = ranked.candidates[(pick or 1) - 1] if pick or not fits else ranked.chosen
+    if fits:
+        write_plan(chosen.plan, out)
     if as_json:
         import json
 
         from rpeg.report.plan_json import ranked_json
 
         typer.echo(json.dumps(ranked_json(ranked, chosen, problem), indent=1))
-        return
+    else:
+        _show(ranked, chosen, problem, show_all)
+    if not fits:
+        raise InfeasibleError(ranked.why_not_own)
+    if not as_json:
+        typer.echo(f"{_which(pick, ranked)} is in {out}.")
+
+
+def _which(pick: int | None, ranked: Ranked) -> str:
+    if pick is not None:
+        return f"Plan {pick}"
+    return "The best plan" if ranked.own is None else "The plan that the job gives layouts for"
+
+
+def _show(ranked: Ranked, chosen: Candidate, problem: Problem, show_all: bool) -> None:
     from rich.console import Console
 
     from rpeg.report.comparison import ranking
@@ -74,9 +95,7 @@ def command(
     for part in plan_report(ranked, chosen, problem):
         console.print(part)
     if show_all:
-        console.print(ranking(ranked, chosen=pick - 1))
-    which = "The best plan" if pick == 1 else f"Plan {pick}"
-    console.print(f"{which} is in {out}.", markup=False)
+        console.print(ranking(ranked, chosen))
 
 
 @contextmanager

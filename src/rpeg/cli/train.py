@@ -150,8 +150,8 @@ def _best_plan(job: Job, console: Console) -> Plan:
 
     problem = problem_of(job, lambda line: console.print(line, markup=False))
     ranked = plan_job(problem)
-    console.print(ranking(ranked, most=10))
-    return ranked.best.plan
+    console.print(ranking(ranked, ranked.chosen, most=10))
+    return ranked.chosen.plan
 
 
 def _predicted(job: Job, plan: Plan, run: Path) -> Comparison | None:

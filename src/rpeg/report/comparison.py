@@ -34,23 +34,33 @@ class Row:
 
 def comparison(ranked: Ranked, chosen: Candidate) -> Table:
     """The chosen plan, then baselines, then the next best of other kinds, with their numbers."""
-    groups = [[Row(number_of(ranked, chosen), "▶ " + chosen.name, chosen)], compared(ranked), []]
+    groups = [[Row(number_of(ranked, chosen), "▶ " + chosen.name, chosen)], compared(ranked, chosen), []]
     groups[2] = [row for row in next_best(ranked, chosen) if row.candidate not in _plans(groups[1])]
     rows = [row for group in groups for row in group]
     ends = [sum(map(len, groups[: i + 1])) - 1 for i in range(len(groups) - 1)]
     return table(COLUMNS, (_cells(row, chosen) for row in rows), marked=0, ends=ends)
 
 
-def ranking(ranked: Ranked, most: int | None = None, chosen: int = 0) -> Table:
-    """The fastest `most` candidates (None: all), the fastest first; `chosen` is marked."""
-    best = ranked.candidates[chosen]
-    shown = ranked.candidates if most is None else ranked.candidates[: max(most, chosen + 1)]
-    rows = (Row(i + 1, ("▶ " if i == chosen else "  ") + c.name, c) for i, c in enumerate(shown))
-    return table(COLUMNS, (_cells(row, best) for row in rows), marked=chosen)
+def ranking(ranked: Ranked, chosen: Candidate, most: int | None = None) -> Table:
+    """The fastest `most` candidates (None: all), the fastest first; the chosen one is marked."""
+    marked = (number_of(ranked, chosen) or 0) - 1
+    shown = ranked.candidates[:most]
+    rows = (Row(i + 1, ("▶ " if i == marked else "  ") + c.name, c) for i, c in enumerate(shown))
+    return table(COLUMNS, (_cells(row, chosen) for row in rows), marked=marked)
 
 
-def compared(ranked: Ranked) -> list[Row]:
-    """The baselines that have a plan; the fastest colocated candidate too where no baseline is colocated."""
+def compared(ranked: Ranked, chosen: Candidate) -> list[Row]:
+    """What the job asks for, or the best, where another is chosen; then the baselines that have a plan.
+
+    The fastest colocated candidate too where no baseline is colocated.
+    """
+    own = ranked.own.candidate if ranked.own else None
+    asked = [] if own is None or own == chosen else [Row(number_of(ranked, own), "as the job says", own)]
+    best = [Row(1, f"best: {ranked.best.name}", ranked.best)] if ranked.best != chosen else []
+    return [*asked, *best, *_baselines(ranked)]
+
+
+def _baselines(ranked: Ranked) -> list[Row]:
     named = [
         Row(number_of(ranked, b.candidate), b.name, b.candidate) for b in ranked.baselines if b.candidate
     ]
@@ -60,9 +70,14 @@ def compared(ranked: Ranked) -> list[Row]:
     return ([Row(number_of(ranked, best), "best fully colocated", best)] if best else []) + named
 
 
-def without_plan(baselines: Sequence[Baseline]) -> Iterator[str]:
+def all_baselines(ranked: Ranked) -> tuple[Baseline, ...]:
+    """What the job asks for among them."""
+    return (*(() if ranked.own is None else (ranked.own,)), *ranked.baselines)
+
+
+def without_plan(ranked: Ranked) -> Iterator[str]:
     """A line for each baseline that cannot be had."""
-    for baseline in baselines:
+    for baseline in all_baselines(ranked):
         if baseline.candidate is None:
             yield f"{baseline.name}: {baseline.reason or 'no plan'}"
 

@@ -66,7 +66,7 @@ def _details(
     yield "idle", list(limits.idle(e, plan))
     yield "bounds", list(limits.bounds(e))
     yield "what if", [what_if(one) for one in sensitivity]
-    yield "no plan", list(comparison.without_plan(ranked.baselines))
+    yield "no plan", list(comparison.without_plan(ranked))
     yield "left out", list(misfits(ranked.misfits))
     yield "assumed", list(problem.assumptions)
 

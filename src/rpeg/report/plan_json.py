@@ -34,10 +34,13 @@ def ranked_json(
         },
         "chosen": {**candidate_json(chosen), "plan": plan_to_json(chosen.plan)},
         "compared": [
-            {"name": row.label, **_against(chosen, row.candidate)} for row in comparison.compared(ranked)
+            {"name": row.label, **_against(chosen, row.candidate)}
+            for row in comparison.compared(ranked, chosen)
         ],
         "without_plan": [
-            {"name": b.name, "reason": b.reason} for b in ranked.baselines if b.candidate is None
+            {"name": b.name, "reason": b.reason}
+            for b in comparison.all_baselines(ranked)
+            if b.candidate is None
         ],
         "other_kinds": [
             {"number": row.number, "name": row.label} for row in comparison.next_best(ranked, chosen)

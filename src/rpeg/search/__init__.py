@@ -4,6 +4,7 @@ from rpeg.search.budget import Budget, Progress
 from rpeg.search.candidate import Baseline, Candidate, Misfit, Ranked
 from rpeg.search.constructions import Construction, build, constructions
 from rpeg.search.from_job import cluster_of, from_job, model_architecture, most_rows, permissions_of
+from rpeg.search.given import Given
 from rpeg.search.problem import Permissions, Problem
 from rpeg.search.rank import devices_in_short, plan_job
 
@@ -12,6 +13,7 @@ __all__ = [
     "Budget",
     "Candidate",
     "Construction",
+    "Given",
     "Misfit",
     "Permissions",
     "Problem",

@@ -8,6 +8,7 @@ from rpeg.cost import Calibration
 from rpeg.ir import Graph
 from rpeg.job import Job, hardware
 from rpeg.job.records import read_records
+from rpeg.search.given import Given
 from rpeg.search.placements import MOST_SLOTS
 from rpeg.search.problem import Permissions, Problem
 from rpeg.sim import Facts
@@ -59,6 +60,7 @@ def from_job(job: Job, memory_bytes: int, calibration: Calibration | None = None
         permissions_of(job),
         assumptions,
         applied,
+        Given(tuple(job.plan.layouts.items()), job.plan.colocate),
     )
 
 
