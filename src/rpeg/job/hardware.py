@@ -28,6 +28,7 @@ from rpeg.cluster import (
 )
 from rpeg.errors import InputError, nearest
 from rpeg.job.fields import Count, PathText, Text
+from rpeg.job.problems import show
 
 LOCAL = "cpu"
 """Devices that are processes of this machine; all others are planned for, and never run here."""
@@ -48,8 +49,29 @@ _UNPLANNED: Mapping[str, Mapping[str, Any]] = {
 def parse(value: object) -> dict[str, int] | str:
     """`{NAME: count}`, or the path of a cluster's file. Raises pydantic's ValidationError."""
     if isinstance(value, str):
-        return _PATH.validate_python(value)
+        path = _PATH.validate_python(value)
+        if (hint := _counted(path)) is not None:
+            raise ValueError(f"is {show(value)}, {hint}")
+        return path
     return _COUNTS.validate_python(value)
+
+
+def _counted(name: str) -> str | None:
+    """How to write a name that stands where a path or counts are expected; None for what can be a path."""
+    if "/" in name or Path(name).suffix or Path(name).exists():
+        return None
+    spelt = name.lower()
+    if spelt in systems():
+        return f"a system: say how many nodes, such as {{{spelt}: 2}}."
+    try:
+        return f"a kind of device ({kind_named(spelt).name}): say how many, such as {{{spelt}: 8}}."
+    except InputError:
+        known = nearest(spelt, [*systems(), *device_kinds()])
+    hint = f"{known} " if "mean" in known else ""
+    return (
+        f"which is no file here. {hint}Give nodes of systems, {{dgx-h100: 2}}, devices of kinds, {{h100: 16}}, "
+        "processes of this machine, {cpu: 2}, or a path."
+    )
 
 
 ClusterChoice = Annotated[

@@ -23,6 +23,32 @@ Rule = Callable[[Job], Iterable[Problem]]
 
 ENGINES = ("deepspeed", "eager", "sglang", "tensorrt-llm", "vllm")
 TRAINERS = ("compiled", "eager", "flash", "megatron")
+_EAGER_PYTORCH = (
+    "accelerate",
+    "automodel",
+    "ddp",
+    "deepspeed",
+    "fsdp",
+    "fsdp2",
+    "openrlhf",
+    "pytorch",
+    "trl",
+    "verl",
+)
+ALIKE: Mapping[str, Mapping[str, str]] = {
+    "trainer": {
+        **dict.fromkeys(_EAGER_PYTORCH, "flash"),
+        **dict.fromkeys(("mcore", "megatron-core", "megatron-lm", "nemo"), "megatron"),
+        **dict.fromkeys(("jax", "maxtext", "torch.compile", "xla"), "compiled"),
+    },
+    "engine": {
+        **dict.fromkeys(("fastertransformer", "tensorrt", "trt-llm", "trtllm"), "tensorrt-llm"),
+        **dict.fromkeys(("hf", "huggingface", "transformers"), "eager"),
+        **dict.fromkeys(("deepspeed-mii", "mii"), "deepspeed"),
+    },
+}
+"""What people call software, and the stack that stands for it."""
+
 ROLES = ("actor", "critic", "reference", "reward")
 
 
@@ -106,11 +132,8 @@ def groups_have_peers(job: Job) -> Iterator[Problem]:
 def data_is_readable(job: Job) -> Iterator[Problem]:
     """Both files can be read line by line, and hold enough prompts."""
     if not job.data.train:
-        if job.is_local or job.lengths.expected_prompt is None:
-            way = "give a file of prompts" + (
-                "" if job.is_local else ", or lengths.expected_prompt to plan without"
-            )
-            yield Problem(("data", "train"), f"is missing: {way}.")
+        if job.is_local:
+            yield Problem(("data", "train"), "is missing: give a file of prompts.")
         return
     wanted = [("train", job.data.train, ("batch", "prompts"), job.batch.prompts, "a batch")]
     if job.data.heldout is not None and job.evaluation.every:
@@ -183,7 +206,9 @@ def software_exists(job: Job) -> Iterator[Problem]:
     for role, known in (("engine", ENGINES), ("trainer", TRAINERS)):
         name = getattr(job.software, role)
         if name not in known:
-            yield Problem(("software", role), f"there is no {role} '{name}'. {nearest(name, known)}")
+            alike = ALIKE[role].get(name.lower())
+            hint = f"Nearest: '{alike}'. Known: {', '.join(known)}." if alike else nearest(name, known)
+            yield Problem(("software", role), f"there is no {role} '{name}'. {hint}")
 
 
 def staleness_is_allowed(job: Job) -> Iterator[Problem]:

@@ -10,6 +10,7 @@ from rpeg.ir import Graph, Kind, Stage
 from rpeg.job.problems import Problem
 from rpeg.job.schema import Job
 from rpeg.job.wishes import StageLayout
+from rpeg.plan.assignment import ranges
 from rpeg.transforms.sharing import Sharing
 
 LOCAL_KEYS = frozenset({"devices", "dp", "zero", "microbatch"})
@@ -150,7 +151,7 @@ def _degrees_multiply(stage: Stage, layout: StageLayout, count: int) -> Iterator
 
 
 def _shown(devices: object) -> str:
-    return str(devices) if isinstance(devices, int) else f"[{', '.join(map(str, devices))}]"  # type: ignore[call-overload]
+    return ranges(devices) if isinstance(devices, tuple) else f"{devices} of them"
 
 
 RULES = (layouts_are_of_stages, layouts_have_devices, batch_divides_over_replicas, colocated_agree)

@@ -57,7 +57,8 @@ def compared(ranked: Ranked, chosen: Candidate) -> list[Row]:
     own = ranked.own.candidate if ranked.own else None
     asked = [] if own is None or own == chosen else [Row(number_of(ranked, own), "as the job says", own)]
     best = [Row(1, f"best: {ranked.best.name}", ranked.best)] if ranked.best != chosen else []
-    return [*asked, *best, *_baselines(ranked)]
+    known = [row.candidate for row in (*asked, *best)]
+    return [*asked, *best, *(row for row in _baselines(ranked) if row.candidate not in known)]
 
 
 def _baselines(ranked: Ranked) -> list[Row]:

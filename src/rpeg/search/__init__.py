@@ -5,6 +5,7 @@ from rpeg.search.candidate import Baseline, Candidate, Misfit, Ranked
 from rpeg.search.constructions import Construction, build, constructions
 from rpeg.search.from_job import cluster_of, from_job, model_architecture, most_rows, permissions_of
 from rpeg.search.given import Given
+from rpeg.search.own import check_given
 from rpeg.search.problem import Permissions, Problem
 from rpeg.search.rank import devices_in_short, plan_job
 
@@ -20,6 +21,7 @@ __all__ = [
     "Progress",
     "Ranked",
     "build",
+    "check_given",
     "cluster_of",
     "constructions",
     "devices_in_short",

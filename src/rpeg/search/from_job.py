@@ -111,6 +111,12 @@ def _prompt_lengths(job: Job, actor: Architecture) -> tuple[Lengths, str]:
 
 def _expected_prompts(job: Job) -> tuple[Lengths, str]:
     longest, expected = job.lengths.max_prompt, job.lengths.expected_prompt
+    if expected is None and longest >= 4:
+        note = (
+            f"prompts: lognormal of mean {longest / 2:g} tokens, half of max_prompt; say better with "
+            "lengths.expected_prompt, or data.train"
+        )
+        return lognormal(longest / 2, longest), note
     if expected is None or expected.mean >= longest:
         return constant(longest), ""
     if expected.p95 is not None and expected.mean < expected.p95:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 
-from rpeg.errors import InputError, PlanError
+from rpeg.errors import InputError
 from rpeg.ir import Graph, Kind, Stage
 from rpeg.plan import Assignment, Devices, Host, Parallelism, Plan, check, lower
 from rpeg.search.candidate import Baseline, Candidate
@@ -44,13 +44,27 @@ def own_plan(problem: Problem, seed: int = 0) -> Baseline:
                 refused.append((short.short_bytes, _lack(plan, short)))
                 continue
             plan = check(ordered(plan, construction.shifts, StageCosts(plan, problem.facts, memo), draws))
-        except (InputError, PlanError) as error:
+        except InputError as error:
             refused.append((float("inf"), " ".join(str(error).split("\n")[-1].split())))
             continue
         found.append(Candidate(construction, plan, estimate(plan, problem.facts, memo=memo, draws=draws)))
     if not found:
-        return Baseline(NAME, None, min(refused)[1])
+        return Baseline(NAME, None, min(refused, key=lambda one: one[0])[1])
     return Baseline(NAME, min(found, key=lambda c: c.estimate.step.mean_seconds))
+
+
+def check_given(problem: Problem) -> None:
+    """Raises InputError where no plan could have the layouts that are given, whatever memory there is."""
+    errors = list[InputError]()
+    for construction in _constructions(problem) if problem.given else ():
+        try:
+            _assembled(problem, construction, next(iter(sizes_of(problem))), {})
+        except InputError as error:
+            errors.append(error)
+        else:
+            return
+    if errors:
+        raise errors[0]
 
 
 def _constructions(problem: Problem) -> Iterator[Construction]:
@@ -80,7 +94,7 @@ def _free_blocks(problem: Problem, graph: Graph) -> Iterator[Mapping[str, tuple[
     told = _placed(problem, graph, dict.fromkeys(names, everything))
     used = {i for name, block in told.items() if problem.given.of(name).devices is not None for i in block}
     rest = tuple(i for i in everything if i not in used)
-    for block in dict.fromkeys((*told.values(), *((rest,) if rest else ()))):
+    for block in dict.fromkeys((everything, *((rest,) if rest else ()), *told.values())):
         yield dict.fromkeys(names, block)
     yield from (placement.blocks for placement in placements(problem))
 
@@ -200,7 +214,8 @@ class _Chooser:
 
     def _no_layout(self, stage: Stage, block: tuple[int, ...]) -> str:
         w, wish = self.problem.workload, self.problem.given.of(stage.name)
-        said = ", ".join(f"{key} {getattr(wish, key)}" for key in wish.given if key != "devices")
+        degrees = [key for key in ("dp", "tp", "pp", "cp") if getattr(wish, key) is not None]
+        said = " × ".join(f"{key} {getattr(wish, key)}" for key in degrees)
         return (
             f"stage {stage.name}: {said or 'no layout'} on {len(block)} devices does not divide them and {w.samples} "
             f"samples in {w.minibatches} minibatches; change the degrees or the number of devices"
