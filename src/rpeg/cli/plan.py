@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from rpeg.plan import Plan
     from rpeg.search import Candidate, Problem, Progress, Ranked
 
 ORDER = 30
@@ -19,6 +20,10 @@ def command(
     job_file: Annotated[Path, typer.Argument(metavar="JOB.YAML", help="The job file.")],
     out: Annotated[Path, typer.Option(help="Where the best plan is kept.")] = Path("plan.json"),
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON instead.")] = False,
+    picture: Annotated[
+        Path | None,
+        typer.Option("--picture", metavar="FILE.SVG", help="Draw one steady step: what devices do when."),
+    ] = None,
     measure: Annotated[
         bool, typer.Option(help="Measure this machine if that was not done yet (needs torch).")
     ] = True,
@@ -45,7 +50,8 @@ def command(
       rpeg plan job.yaml
       rpeg plan job.yaml --out best.json     then: rpeg train job.yaml --plan best.json
       rpeg plan job.yaml --all --pick 8      another plan of the table, to compare with
-      rpeg plan job.yaml --json              for programs
+      rpeg plan job.yaml --json              for programs: docs/planning.md has the fields
+      rpeg plan job.yaml --picture plan.svg  one step, drawn
       rpeg plan job.yaml --search            annealing over structure and placement from there (pip install rpeg[search])
     """
     from rpeg.cli._planning import problem_of
@@ -65,6 +71,8 @@ def command(
     chosen = ranked.candidates[(pick or 1) - 1] if pick or not fits else ranked.chosen
     if fits:
         write_plan(chosen.plan, out)
+    if picture is not None:
+        _draw(chosen.plan, problem, seed, picture)
     if as_json:
         import json
 
@@ -77,6 +85,12 @@ def command(
         raise InfeasibleError(ranked.why_not_own)
     if not as_json:
         typer.echo(f"{_which(pick, ranked)} is in {out}.")
+
+
+def _draw(plan: Plan, problem: Problem, seed: int, file: Path) -> None:
+    from rpeg.report.picture import picture_of, svg
+
+    file.write_text(svg(picture_of(plan, problem.facts, seed)), encoding="utf-8")
 
 
 def _which(pick: int | None, ranked: Ranked) -> str:
