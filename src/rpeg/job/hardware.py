@@ -66,7 +66,8 @@ def _counted(name: str) -> str | None:
     try:
         return f"a kind of device ({kind_named(spelt).name}): say how many, such as {{{spelt}: 8}}."
     except InputError:
-        known = nearest(spelt, [*systems(), *device_kinds()])
+        short = {kind.partition("-")[0] for kind in device_kinds()}
+        known = nearest(spelt, [*systems(), *device_kinds(), *short])
     hint = f"{known} " if "mean" in known else ""
     return (
         f"which is no file here. {hint}Give nodes of systems, {{dgx-h100: 2}}, devices of kinds, {{h100: 16}}, "

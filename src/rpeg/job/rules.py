@@ -18,36 +18,9 @@ from rpeg.job.records import read_records
 from rpeg.job.rules_batch import bounded, divisible
 from rpeg.job.rules_reward import RULES as REWARD_RULES
 from rpeg.job.schema import Job
+from rpeg.job.software import ALIKE, ENGINES, TRAINERS
 
 Rule = Callable[[Job], Iterable[Problem]]
-
-ENGINES = ("deepspeed", "eager", "sglang", "tensorrt-llm", "vllm")
-TRAINERS = ("compiled", "eager", "flash", "megatron")
-_EAGER_PYTORCH = (
-    "accelerate",
-    "automodel",
-    "ddp",
-    "deepspeed",
-    "fsdp",
-    "fsdp2",
-    "openrlhf",
-    "pytorch",
-    "trl",
-    "verl",
-)
-ALIKE: Mapping[str, Mapping[str, str]] = {
-    "trainer": {
-        **dict.fromkeys(_EAGER_PYTORCH, "flash"),
-        **dict.fromkeys(("mcore", "megatron-core", "megatron-lm", "nemo"), "megatron"),
-        **dict.fromkeys(("jax", "maxtext", "torch.compile", "xla"), "compiled"),
-    },
-    "engine": {
-        **dict.fromkeys(("fastertransformer", "tensorrt", "trt-llm", "trtllm"), "tensorrt-llm"),
-        **dict.fromkeys(("hf", "huggingface", "transformers"), "eager"),
-        **dict.fromkeys(("deepspeed-mii", "mii"), "deepspeed"),
-    },
-}
-"""What people call software, and the stack that stands for it."""
 
 ROLES = ("actor", "critic", "reference", "reward")
 

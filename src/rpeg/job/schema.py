@@ -38,6 +38,7 @@ from rpeg.job.hardware import ClusterChoice, described, is_local
 from rpeg.job.models import ModelSource, resolve_model
 from rpeg.job.rewards import MODEL, Reward, Rewards, uses_model
 from rpeg.job.section import Section
+from rpeg.job.software import Software
 from rpeg.job.wishes import Wishes
 
 MOST_EVALUATION_SAMPLES = 1024
@@ -166,18 +167,6 @@ class Sampling(Section):
     temperature: Positive = Field(default=1.0, description="divides the logits; training needs it above zero")
     top_p: Share = Field(default=1.0, description="share of probability kept; 1 keeps all")
     top_k: CountOrNone = Field(default=0, description="tokens kept; 0 keeps all")
-
-
-class Software(Section):
-    """What runs the job, for planning on described hardware."""
-
-    engine: Text = Field(
-        default="vllm", description="what generates: vllm, sglang, tensorrt-llm, deepspeed or eager"
-    )
-    trainer: Text = Field(
-        default="flash",
-        description="what trains and scores: flash (PyTorch FSDP), megatron, compiled or eager",
-    )
 
 
 class Optimizer(Section):

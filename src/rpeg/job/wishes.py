@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import Field, PlainValidator
+from pydantic import Field, PlainSerializer, PlainValidator
 
 from rpeg.job.fields import Count, Flag, Size, Staleness, Text, whole
 from rpeg.job.problems import show
 from rpeg.job.section import Section
+from rpeg.plan.assignment import ranges
 
 MOST_DEVICES = 2**20
 _RANGE = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
@@ -25,6 +26,13 @@ def parse(value: object) -> int | tuple[int, ...]:
             raise ValueError(f"is {show(value)}, must be at least 1 device.")
         return count
     return tuple(number for part in value.split(",") for number in _range(part.strip(), value))
+
+
+def written(devices: int | tuple[int, ...]) -> int | str | list[int]:
+    """As `parse` reads it."""
+    if isinstance(devices, int):
+        return devices
+    return ranges(devices) if len(devices) > 1 else list(devices)  # text of one number would be a count
 
 
 def _number(value: object) -> int:
@@ -46,7 +54,9 @@ def _range(part: str, value: str) -> range:
 
 
 Degree = Annotated[Count, Field(le=MOST_DEVICES)]
-DevicesOf = Annotated[int | tuple[int, ...], PlainValidator(parse)]
+DevicesOf = Annotated[
+    int | tuple[int, ...], PlainValidator(parse), PlainSerializer(written, return_type=int | str | list[int])
+]
 
 
 class StageLayout(Section):

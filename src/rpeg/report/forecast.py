@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rpeg.cluster import Cluster
+from rpeg.cost.kernels.sources import source_of
+from rpeg.report.kernels_shown import basis
 from rpeg.report.model_error import model_errors
 from rpeg.report.tables import percent
 from rpeg.search import Candidate, Problem
@@ -25,6 +27,8 @@ def step(estimate: Estimate, problem: Problem) -> Iterator[str]:
     what = "on this machine" if problem.is_local else "in tables of kernels"
     yield f"{percent(estimate.measured_share)} of the seconds of its stages rest on measurements {what}"
     if not problem.is_local:
+        kinds = (kind.name for kind in problem.cluster.kinds if not source_of(kind).own)
+        yield from (f"kernels of {name}: {basis(name)}" for name in kinds)
         yield own_error(s.mean_seconds)
 
 

@@ -20,10 +20,15 @@ def names() -> tuple[str, ...]:
 
 def overview(name: str) -> str:
     """One line."""
+    return f"{name:18} {basis(name)}"
+
+
+def basis(name: str) -> str:
+    """What the times of a kind's kernels rest on."""
     source = source_of(kind_named(name))
     if not source.tables:
-        return f"{name:18} {_NOTHING}"
-    return f"{name:18} {_count(source.own, len(source.tables))}: {source.what}"
+        return _NOTHING
+    return f"{_count(source.own, len(source.tables))}: {source.what}"
 
 
 def lines(name: str) -> Iterator[str]:
@@ -31,10 +36,7 @@ def lines(name: str) -> Iterator[str]:
     kind = kind_named(name)
     source = source_of(kind)
     yield kind.name
-    if not source.tables:
-        yield f"  {_NOTHING}"
-    else:
-        yield f"  {_count(source.own, len(source.tables))}: {source.what}"
+    yield f"  {basis(kind.name)}"
     groups: dict[tuple[str, str, str], list[Table]] = {}
     for (op, dtype, library, _), table in sorted(source.tables.items()):
         groups.setdefault((op, dtype, library), []).append(table)

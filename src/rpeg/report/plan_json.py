@@ -34,7 +34,11 @@ def ranked_json(
         },
         "chosen": {**candidate_json(chosen), "plan": plan_to_json(chosen.plan)},
         "compared": [
-            {"name": row.label, **_against(chosen, row.candidate)}
+            {
+                **candidate_json(row.candidate),
+                "name": row.label,
+                "speed_up": comparison.speed_up(chosen, row.candidate),
+            }
             for row in comparison.compared(ranked, chosen)
         ],
         "without_plan": [
@@ -98,10 +102,6 @@ def candidate_json(candidate: Candidate) -> dict[str, Any]:
         "stage_seconds": dict(e.stages),
         "occupancy": dict(e.occupancy),
     }
-
-
-def _against(chosen: Candidate, other: Candidate) -> dict[str, Any]:
-    return {"speed_up": comparison.speed_up(chosen, other), **candidate_json(other)}
 
 
 def _layout(a: Assignment) -> dict[str, Any]:

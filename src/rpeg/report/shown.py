@@ -55,7 +55,7 @@ def _kind_lines(name: str) -> Iterator[str]:
     for field in ("multiprocessors", "l2_bytes", "launch_overhead_seconds"):
         yield from _sourced(field, getattr(kind, field), sources)
     yield "  kernels"
-    yield f"      {kernels_shown.overview(kind.name).removeprefix(kind.name).strip()} (rpeg show kernels {kind.name})"
+    yield f"      {kernels_shown.basis(kind.name)} (rpeg show kernels {kind.name})"
 
 
 def _sourced(field: str, value: object, sources: Mapping[str, str]) -> Iterator[str]:

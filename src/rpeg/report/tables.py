@@ -32,9 +32,7 @@ def table(
             overflow="ellipsis" if numeric else "fold",
         )
     for i, row in enumerate(rows):
-        found.add_row(
-            *(Text(cell) for cell in row), style="bold" if i == marked else None, end_section=i in ends
-        )
+        found.add_row(*map(_cell, row), style="bold" if i == marked else None, end_section=i in ends)
     return found
 
 
