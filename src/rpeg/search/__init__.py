@@ -4,6 +4,8 @@ from rpeg.search.budget import Budget, Progress
 from rpeg.search.candidate import Baseline, Candidate, Misfit, Ranked
 from rpeg.search.constructions import Construction, build, constructions
 from rpeg.search.from_job import cluster_of, from_job, model_architecture, most_rows, permissions_of
+from rpeg.search.given import Given
+from rpeg.search.own import check_given
 from rpeg.search.problem import Permissions, Problem
 from rpeg.search.rank import devices_in_short, plan_job
 
@@ -12,12 +14,14 @@ __all__ = [
     "Budget",
     "Candidate",
     "Construction",
+    "Given",
     "Misfit",
     "Permissions",
     "Problem",
     "Progress",
     "Ranked",
     "build",
+    "check_given",
     "cluster_of",
     "constructions",
     "devices_in_short",
