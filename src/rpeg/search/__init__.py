@@ -4,20 +4,25 @@ from rpeg.search.budget import Budget, Progress
 from rpeg.search.candidate import Baseline, Candidate, Misfit, Ranked
 from rpeg.search.constructions import Construction, build, constructions
 from rpeg.search.from_job import cluster_of, from_job, model_architecture, most_rows, permissions_of
+from rpeg.search.infeasible import Infeasible, Shortage
 from rpeg.search.problem import Permissions, Problem
-from rpeg.search.rank import devices_in_short, plan_job
+from rpeg.search.rank import can_fit, devices_in_short, plan_job
+from rpeg.search.ways_out import ways_out
 
 __all__ = [
     "Baseline",
     "Budget",
     "Candidate",
     "Construction",
+    "Infeasible",
     "Misfit",
     "Permissions",
     "Problem",
     "Progress",
     "Ranked",
+    "Shortage",
     "build",
+    "can_fit",
     "cluster_of",
     "constructions",
     "devices_in_short",
@@ -26,4 +31,5 @@ __all__ = [
     "most_rows",
     "permissions_of",
     "plan_job",
+    "ways_out",
 ]
