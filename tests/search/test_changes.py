@@ -21,6 +21,7 @@ from rpeg.search.changes import (
     Memory,
     Microbatch,
     OfKind,
+    Price,
     Prompts,
     Samples,
     SharedBackbone,
@@ -32,7 +33,15 @@ from rpeg.workload import Lengths, constant, lognormal
 
 LOCAL = problem()
 RENTED = replace(LOCAL, cluster=system("dgx-h100", 2))
-SCHEDULE = (Microbatch(2), Devices(4), Devices(24), FasterLinks(), OfKind("h200"), Memory(2**33))
+SCHEDULE = (
+    Microbatch(2),
+    Devices(4),
+    Devices(24),
+    FasterLinks(),
+    OfKind("h200"),
+    Price("h100", 2.0),
+    Memory(2**33),
+)
 LEARNING = (
     ShorterTail(),
     MaxResponse(12),
@@ -71,9 +80,10 @@ def test_what_a_change_names_is_what_changes() -> None:
 
 def test_another_kind_is_as_many_devices_at_its_own_price() -> None:
     for name in ("h200", "hgx-h200", "gb200"):
-        cluster = OfKind(name, 4.0).apply(RENTED).cluster
+        cluster = Price(name, 4.0).apply(OfKind(name).apply(RENTED)).cluster
         assert len(cluster) == 16
         assert cluster.price_per_hour == pytest.approx(64)
+    assert len(OfKind("h200", 24).apply(RENTED).cluster) == 24
     assert OfKind("h200").cost(RENTED).endswith("an hour more")
     assert "not known" in OfKind("b300").cost(RENTED)
 

@@ -7,6 +7,7 @@ from rpeg.search.from_job import cluster_of, from_job, model_architecture, most_
 from rpeg.search.infeasible import Infeasible, Shortage
 from rpeg.search.problem import Permissions, Problem
 from rpeg.search.rank import can_fit, devices_in_short, plan_job
+from rpeg.search.sensitivity import Effect, sensitivity
 from rpeg.search.ways_out import ways_out
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Budget",
     "Candidate",
     "Construction",
+    "Effect",
     "Infeasible",
     "Misfit",
     "Permissions",
@@ -31,5 +33,6 @@ __all__ = [
     "most_rows",
     "permissions_of",
     "plan_job",
+    "sensitivity",
     "ways_out",
 ]

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from rpeg.cluster import Cluster, local, node_devices, resized, slowest_link, systems, with_faster_links
 from rpeg.errors import InputError
-from rpeg.job.hardware import described
+from rpeg.job.hardware import described, priced
 from rpeg.search.problem import Problem
 from rpeg.transforms.sharing import Sharing
 from rpeg.units import GIB
 
 
 class Change(ABC):
-    """A frozen value. It changes nothing of what is learned unless `learning` says what, in words."""
+    """A frozen value. It changes nothing of what is learned unless `learning` says what, in words.
+
+    widens: whether all that it brings is plans that the problem does not have.
+    """
+
+    widens: ClassVar[bool] = False
 
     @abstractmethod
     def apply(self, problem: Problem) -> Problem:
@@ -53,6 +59,8 @@ class Microbatch(Change):
 class Devices(Change):
     """So many devices of the problem's kind: whole nodes or a part of one; processes that share this machine."""
 
+    widens: ClassVar[bool] = True
+
     count: int
 
     def apply(self, problem: Problem) -> Problem:
@@ -80,10 +88,10 @@ class Devices(Change):
 
 @dataclass(frozen=True)
 class OfKind(Change):
-    """As many devices of another kind, or of a system's. price: of a device-hour; None where the system's holds."""
+    """Devices of another kind, or of a system's, at the system's price. count: None for as many as there are."""
 
     name: str
-    price: float | None = None
+    count: int | None = None
 
     def apply(self, problem: Problem) -> Problem:
         if problem.is_local:
@@ -91,11 +99,12 @@ class OfKind(Change):
                 f"the devices are processes of this machine: there is no {self.name} instead. "
                 f"Put cluster: {{{self.name}: 8}} into the job to plan for it."
             )
-        count = len(problem.cluster)
+        count = self.count or len(problem.cluster)
         if self.name in systems():
-            count = max(1, -(-count // described({self.name: 1}, {}).nodes[0].devices))
-        prices = {} if self.price is None else {self.name: self.price}
-        return replace(problem, cluster=described({self.name: count}, prices))
+            cluster = resized(described({self.name: 1}, {}), count)
+        else:
+            cluster = described({self.name: count}, {})
+        return replace(problem, cluster=cluster)
 
     def words(self, problem: Problem) -> str:
         cluster = self.apply(problem).cluster
@@ -104,6 +113,23 @@ class OfKind(Change):
 
     def cost(self, problem: Problem) -> str:
         return _price(problem.cluster, self.apply(problem).cluster) or "a price that is not known here"
+
+
+@dataclass(frozen=True)
+class Price(Change):
+    """A device of a kind, or of a system's, costs so much an hour."""
+
+    name: str
+    per_device_hour: float
+
+    def apply(self, problem: Problem) -> Problem:
+        return replace(problem, cluster=priced(problem.cluster, {self.name: self.per_device_hour}))
+
+    def words(self, problem: Problem) -> str:
+        return f"{self.name} at {self.per_device_hour:,.2f} an hour"
+
+    def cost(self, problem: Problem) -> str:
+        return _price(problem.cluster, self.apply(problem).cluster) or "a price where there was none"
 
 
 @dataclass(frozen=True)
@@ -263,6 +289,8 @@ class Prompts(Change):
 @dataclass(frozen=True)
 class Staleness(Change):
     """Plans may train on tokens that are so many versions behind; where the job wishes for a staleness, it is this."""
+
+    widens: ClassVar[bool] = True
 
     versions: int
 

@@ -61,6 +61,12 @@ class Infeasible(InfeasibleError):
         self.ways = None if ways is None else tuple(ways)
         super().__init__(self._text())
 
+    @property
+    def in_short(self) -> str:
+        """Why not, in one line that leaves out what for."""
+        fits = "nothing fits" if self.shortage else "nothing can be run"
+        return f"{fits}; the nearest, {self.name}: {self.reason}"
+
     def with_ways(self, ways: Iterable[Change]) -> Infeasible:
         """The same error, that says what would help."""
         return Infeasible(self.problem, self.name, self.shortage or self.reason, ways)
