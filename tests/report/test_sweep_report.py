@@ -62,7 +62,7 @@ def test_narrow_terminals_lose_columns_and_no_figure(width: int) -> None:
 
 
 def test_what_cannot_be_had_says_why() -> None:
-    assert list(misses(ROWS)) == ["1 devices: nothing fits; the nearest lacks 3 GiB"]
+    assert list(misses(ROWS)) == ["1 device: nothing fits; the nearest lacks 3 GiB"]
     (line,) = misses([*ROWS, row(8, 18.0, "h200", 1)])
     assert line.startswith("1 × h100-sxm, staleness 0: ")
 

@@ -119,7 +119,8 @@ def _where(row: Row, rows: Sequence[Row]) -> str:
         ">response": f"responses of {row.response_tokens:,.0f} tokens",
     }
     changing = {name for name, cell in _AXES if len({cell(other) for other in rows}) > 1}
-    first = words["kind"] if "kind" in changing else f"{row.devices} devices"
+    counted = f"{row.devices} device{'s' if row.devices > 1 else ''}"
+    first = words["kind"] if "kind" in changing else counted
     return ", ".join([first, *(text for name, text in words.items() if name in changing and name != "kind")])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -26,7 +27,6 @@ class Effect:
     plan: that plan's name. devices: before and after.
     """
 
-    change: Change
     words: str
     cost: str
     learning: str
@@ -38,14 +38,20 @@ class Effect:
     devices: tuple[int, int]
 
     @property
-    def after_seconds(self) -> float | None:
-        """The better of both; None where nothing runs."""
-        return min(filter(None, (self.kept_seconds, self.replanned_seconds)), default=None)
+    def change(self) -> str:
+        """The change with what it costs and what it changes in learning."""
+        changes = f"; changes what is learned: {self.learning}" if self.learning else ""
+        return f"{self.words} ({self.cost}{changes})"
+
+    @property
+    def after_seconds(self) -> float:
+        """The better of both; infinite where nothing runs."""
+        return min(filter(None, (self.kept_seconds, self.replanned_seconds)), default=math.inf)
 
     @property
     def saved(self) -> float:
-        """Share of the step that it saves; negative where it costs some, 0 where nothing is known."""
-        return 0.0 if self.after_seconds is None else 1 - self.after_seconds / self.before_seconds
+        """Share of the step that it saves; negative where it costs some."""
+        return 1 - self.after_seconds / self.before_seconds
 
     @property
     def device_hours(self) -> float:
@@ -104,7 +110,6 @@ def effect_of(
     kept = _kept_seconds(changed, chosen, seed)
     again, plan, reason = _replanned(changed, seed) if replan else (None, "", "not looked for")
     return Effect(
-        change,
         change.words(problem),
         change.cost(problem),
         change.learning(problem),
