@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rpeg.ir import Kind
-from rpeg.plan import Arc, ItemKind, Lowered, Plan, Slot, Task, ids_of_members, prompts_of_replica
+from rpeg.plan import Arc, ItemKind, Lowered, Plan, Slot, Task, ids_of_members, ids_to_generate
 from rpeg.schedule import share
 from rpeg.sim.costs import Batch, Completions, Costs
 from rpeg.sim.lengths import Draws
@@ -44,7 +44,7 @@ def one_step(plan: Plan, lowered: Lowered, costs: Costs, draws: Draws, step: int
     for slot, task in lowered.tasks.items():
         if not _generates(plan, slot):
             continue
-        batch = draws.batch(_prompted(plan, task, step))
+        batch = draws.batch(ids_to_generate(task, plan.workload, step))
         done = costs.generation(slot.at(step), batch)
         found.batches[slot], found.completions[slot] = batch, done
         bases = [lowered.parts[part] for part in task.covers]
@@ -65,18 +65,6 @@ def one_step(plan: Plan, lowered: Lowered, costs: Costs, draws: Draws, step: int
 
 def _generates(plan: Plan, slot: Slot) -> bool:
     return slot.kind is ItemKind.RUN and plan.graph.stage(slot.name).kind is Kind.GENERATE
-
-
-def _prompted(plan: Plan, task: Task, step: int) -> Sequence[int]:
-    """Ids of the samples that a generator's item answers; none for an observer."""
-    if not task.covers:
-        return range(0)
-    w = plan.workload
-    if task.members is not None:
-        return ids_of_members(task.members, w, 0, step)
-    prompts = prompts_of_replica(w.prompts, *task.share)
-    first = step * w.samples
-    return range(first + prompts.start * w.samples_per_prompt, first + prompts.stop * w.samples_per_prompt)
 
 
 def _share(batch: Batch, task: Task) -> Batch:
