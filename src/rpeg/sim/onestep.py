@@ -10,6 +10,7 @@ from rpeg.plan import Arc, ItemKind, Lowered, Plan, Slot, Task, ids_of_members, 
 from rpeg.schedule import share
 from rpeg.sim.costs import Batch, Completions, Costs
 from rpeg.sim.lengths import Draws
+from rpeg.sim.selection import judge
 from rpeg.sim.stream import departures
 
 
@@ -18,6 +19,7 @@ class OneStep:
     """Of every slot its batch; of generators their completions and when each base part leaves, from their start.
 
     parts: the samples of each base part. members: of slots whose samples are fixed, before replicas share them.
+    unused: slots of rounds that there is no need for.
     """
 
     batches: dict[Slot, Batch] = field(default_factory=dict)
@@ -25,6 +27,7 @@ class OneStep:
     offset_seconds: dict[tuple[Slot, int], float] = field(default_factory=dict)
     parts: dict[int, tuple[int, ...]] = field(default_factory=dict)
     members: dict[Slot, frozenset[int]] = field(default_factory=dict)
+    unused: set[Slot] = field(default_factory=set)
 
     def binds(self, arc: Arc) -> bool:
         """Whether `dst` waits for `src` in this step: an item of fixed members only for what holds one of them."""
@@ -39,10 +42,18 @@ class OneStep:
 
 
 def one_step(plan: Plan, lowered: Lowered, costs: Costs, draws: Draws, step: int) -> OneStep:
-    """The batches of a step's items. The order of lanes plays no part; the plan need not have one."""
+    """The batches of a step's items. The order of lanes plays no part; the plan need not have one.
+
+    Where samples are selected, nothing is left over from the step before.
+    """
     found = OneStep()
+    wanted = _select(plan, lowered, draws, step, found)
     for slot, task in lowered.tasks.items():
         if not _generates(plan, slot):
+            continue
+        if slot in found.unused:
+            found.batches[slot], found.completions[slot] = Batch(), Completions(0.0, ())
+            found.parts.update(dict.fromkeys(task.covers, ()))
             continue
         batch = draws.batch(ids_to_generate(task, plan.workload, step))
         done = costs.generation(slot.at(step), batch)
@@ -52,6 +63,7 @@ def one_step(plan: Plan, lowered: Lowered, costs: Costs, draws: Draws, step: int
         for part, (offset, positions) in zip(task.covers, left, strict=True):
             found.offset_seconds[slot, part] = offset
             found.parts[part] = batch.take(positions).ids
+    found.parts.update(wanted)
     for slot, task in lowered.tasks.items():
         if slot not in found.batches:
             if task.members is not None:
@@ -61,6 +73,32 @@ def one_step(plan: Plan, lowered: Lowered, costs: Costs, draws: Draws, step: int
                 ids = tuple(dict.fromkeys(i for part in task.covers for i in found.parts[part]))
             found.batches[slot] = _share(draws.batch(ids), task)
     return found
+
+
+def _select(
+    plan: Plan, lowered: Lowered, draws: Draws, step: int, found: OneStep
+) -> dict[int, tuple[int, ...]]:
+    """The samples of each base part that a selector makes; notes the slots of rounds after the quota is filled."""
+    selector, w = plan.graph.selector, plan.workload
+    if selector is None:
+        return {}
+    size, lacking = w.round_prompts * w.samples_per_prompt, w.samples
+    made: dict[int, tuple[int, ...]] = {}
+    for task in sorted(lowered.tasks_of(selector.name), key=lambda task: task.slot.part):
+        number = task.slot.part
+        if lacking <= 0:
+            made.update(dict.fromkeys(task.makes, ()))
+            found.unused.update(
+                slot
+                for slot in lowered.tasks
+                if slot.kind is ItemKind.RUN and slot.name in plan.graph.rounds and slot.part == number
+            )
+            continue
+        first = step * w.asked + number * size
+        accepted = judge(range(first, first + size), lacking, w, draws.seed).accepted
+        made.update(dict.fromkeys(task.makes, accepted))
+        lacking -= len(accepted)
+    return made
 
 
 def _generates(plan: Plan, slot: Slot) -> bool:
