@@ -107,7 +107,8 @@ class Graph:
     def order(self) -> tuple[Stage, ...]:
         """Stages so that data of one step flows forward. Raises GraphError where they cannot be ordered."""
         waiting = {
-            s.name: {e.src for e in self.into(s.name) if e.delay == 0 and not e.is_control} for s in self.stages
+            s.name: {e.src for e in self.into(s.name) if e.delay == 0 and not e.is_control}
+            for s in self.stages
         }
         done: list[str] = []
         while waiting:

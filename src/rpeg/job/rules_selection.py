@@ -8,15 +8,23 @@ from rpeg.errors import InputError
 from rpeg.job.functions import PREFIX, check_function
 from rpeg.job.problems import Problem, sentence
 from rpeg.job.schema import Job
+from rpeg.job.selection import Selection
 
 
 def selection_is_used(job: Job) -> Iterator[Problem]:
     """What nothing selects by is a misunderstanding."""
-    if job.selects or "selection" not in job.model_fields_set:
+    unused = Selection(import_from=job.selection.import_from)
+    if job.selects or job.selection == unused:
         return
     hyper = type(job.algorithm.hyper)
-    way = "set algorithm.dynamic_sampling: true" if hasattr(hyper, "dynamic_sampling") else "choose grpo or dapo"
-    yield Problem(("selection",), f"is given, but {job.algorithm.name} selects no groups: {way}, or remove it.")
+    way = (
+        "set algorithm.dynamic_sampling: true"
+        if hasattr(hyper, "dynamic_sampling")
+        else "choose grpo or dapo"
+    )
+    yield Problem(
+        ("selection",), f"is given, but {job.algorithm.name} selects no groups: {way}, or remove it."
+    )
 
 
 def selection_rule_exists(job: Job) -> Iterator[Problem]:

@@ -47,7 +47,10 @@ def prompts_of_part(prompts: int, replica: int, replicas: int, part: int, parts:
 
 def prompts_of_round(workload: Workload, replica: int, replicas: int, number: int) -> range:
     """The prompts, by index in the step, that a generator's replica answers in one of the step's rounds."""
-    own, first = prompts_of_replica(workload.round_prompts, replica, replicas), number * workload.round_prompts
+    own, first = (
+        prompts_of_replica(workload.round_prompts, replica, replicas),
+        number * workload.round_prompts,
+    )
     return range(first + own.start, first + own.stop)
 
 

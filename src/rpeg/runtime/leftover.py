@@ -32,7 +32,11 @@ class Leftover:
         with np.load(path, allow_pickle=False) as file:
             columns = {name: file[name] for name in file.files}
         token, sample = (
-            {name.partition("/")[2]: column for name, column in columns.items() if name.startswith(f"{kind}/")}
+            {
+                name.partition("/")[2]: column
+                for name, column in columns.items()
+                if name.startswith(f"{kind}/")
+            }
             for kind in ("token", "sample")
         )
         return Samples(

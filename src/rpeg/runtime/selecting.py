@@ -84,10 +84,16 @@ class Selector:
             for reason in (EQUAL, UNWANTED)
         ]
         first = step * self.workload.asked
-        late, early = over.rows(np.flatnonzero(over.ids < first)), over.rows(np.flatnonzero(over.ids >= first))
+        late, early = (
+            over.rows(np.flatnonzero(over.ids < first)),
+            over.rows(np.flatnonzero(over.ids >= first)),
+        )
         keeps = self.graph.selector is not None and KEPT in self.graph.selector.gives
         dropped = late if keeps else over
-        verdicts += [Verdict(_ids(dropped), OVER), Verdict(_ids(early if keeps else over.rows([])), kept=True)]
+        verdicts += [
+            Verdict(_ids(dropped), OVER),
+            Verdict(_ids(early if keeps else over.rows([])), kept=True),
+        ]
         if keeps:
             self._leftover.write(step, early)
         self._state.write(step, {"place": float(self.place(step, number + 1))})
@@ -95,9 +101,7 @@ class Selector:
         metrics = self._metrics(len(own), accepted, verdicts, lacking)
         return Selected(accepted, tuple(v for v in verdicts if v.ids), metrics, self._short(step, lacking))
 
-    def _refused(
-        self, own: Samples, told: Callable[[], tuple[Sequence[str], Sequence[str]]]
-    ) -> list[str]:
+    def _refused(self, own: Samples, told: Callable[[], tuple[Sequence[str], Sequence[str]]]) -> list[str]:
         """Why each sample's group is refused; empty for those that are not."""
         if not len(own):
             return []
@@ -148,10 +152,10 @@ class Selector:
         w, each = self.workload, self.workload.samples_per_prompt
         found = w.prompts - lacking // each
         text = (
-            f"{w.rounds} rounds of {w.round_prompts} prompts gave {found} of the {w.prompts} groups that step {step} is to "
-            "train on"
+            f"{w.rounds} rounds of {w.round_prompts} prompts gave {found} of the {w.prompts} groups that step {step} is "
+            "to train on"
         )
-        ways = "raise selection.max_rounds or selection.round_prompts, or give prompts that are neither too easy nor too hard"
+        ways = "raise selection.max_rounds or round_prompts, or give prompts that are neither too easy nor too hard"
         if self.job.selection.shortfall == "stop":
             raise RunError(f"{text}: {ways}; selection.shortfall: train goes on with what there is")
         return (f"{text}; it goes on with these (counted in selection/lacking). To have more, {ways}",)

@@ -46,7 +46,8 @@ class Work:
     seq: of the command in the driver's log. parts: that it is to make, (base part, samples), in order.
     ids: the samples to work on. data: the names of the data that come with it, one for each batch.
     versions: of each trainable model that it reads. save: where a trainer writes its checkpoint afterwards.
-    wanted: of a selector, the samples that its step lacks. contents: how many batches and weights its answers hold at most.
+    wanted: of a selector, the samples that its step lacks.
+    contents: how many batches and weights its answers hold at most.
     """
 
     item: Item

@@ -50,7 +50,12 @@ def from_job(job: Job, memory_bytes: int, calibration: Calibration | None = None
         job.software.engine,
         job.software.trainer,
     )
-    assumptions = tuple(filter(None, (prompt_source, response_source, _selection_source(job), *_hardware_sources(job, calibration))))
+    assumptions = tuple(
+        filter(
+            None,
+            (prompt_source, response_source, _selection_source(job), *_hardware_sources(job, calibration)),
+        )
+    )
     return Problem(
         graph,
         cluster_of(job, memory_bytes),
@@ -73,10 +78,7 @@ def _selection(job: Job) -> Selection | None:
 def _selection_source(job: Job) -> str:
     if not job.selects:
         return ""
-    said = "expected_rejected" in job.selection.model_fields_set
-    return f"selection: {job.selection.expected_rejected:.0%} of groups are rejected" + (
-        "" if said else "; say better with selection.expected_rejected"
-    )
+    return f"selection: {job.selection.expected_rejected:.0%} of groups are rejected (selection.expected_rejected)"
 
 
 def wished(job: Job, graph: Graph) -> tuple[Transform, ...]:

@@ -75,7 +75,10 @@ def times_of(lowered: Lowered, found: OneStep, costs: Costs, step: int) -> Times
         slot: 0.0 if slot in found.unused else overhead + _seconds(slot, found, costs, step)
         for slot in lowered.tasks
     }
-    return durations, {key: overhead + seconds for key, seconds in found.offset_seconds.items()}
+    return durations, {
+        key: 0.0 if key[0] in found.unused else overhead + seconds
+        for key, seconds in found.offset_seconds.items()
+    }
 
 
 def mean_times(times: Sequence[Times]) -> Times:

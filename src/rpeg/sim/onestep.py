@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rpeg.ir import Kind
@@ -54,6 +53,7 @@ def one_step(plan: Plan, lowered: Lowered, costs: Costs, draws: Draws, step: int
         if slot in found.unused:
             found.batches[slot], found.completions[slot] = Batch(), Completions(0.0, ())
             found.parts.update(dict.fromkeys(task.covers, ()))
+            found.offset_seconds.update(((slot, part), 0.0) for part in task.covers)
             continue
         batch = draws.batch(ids_to_generate(task, plan.workload, step))
         done = costs.generation(slot.at(step), batch)

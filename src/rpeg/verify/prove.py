@@ -20,7 +20,9 @@ from rpeg.verify.samples import SAMPLES
 from rpeg.verify.selection import SELECTION
 from rpeg.verify.versions import VERSIONS
 
-PROPERTIES: tuple[Property, ...] = LOG + PLACEMENT + ORDER + CLOCKS + VERSIONS + SAMPLES + SELECTION + MEMORY + RESIDENCY
+PROPERTIES: tuple[Property, ...] = (
+    LOG + PLACEMENT + ORDER + CLOCKS + VERSIONS + SAMPLES + SELECTION + MEMORY + RESIDENCY
+)
 
 
 def plan_can_run(evidence: Evidence) -> Iterator[Breach]:

@@ -36,7 +36,10 @@ def groups_are_accepted_whole(evidence: Evidence) -> Iterator[Breach]:
         for entry in entries:
             groups = Counter(i // each for i in entry.ids)
             for group in sorted(g for g, n in groups.items() if n != each):
-                yield f"{item}: {groups[group]} of the {each} responses to prompt {group} are {entry.what}", (entry,)
+                yield (
+                    f"{item}: {groups[group]} of the {each} responses to prompt {group} are {entry.what}",
+                    (entry,),
+                )
 
 
 def accepted_are_the_first(evidence: Evidence) -> Iterator[Breach]:
