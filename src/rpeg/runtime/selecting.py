@@ -23,9 +23,10 @@ from rpeg.job.functions import import_function
 from rpeg.runtime.carried import Carried
 from rpeg.runtime.leftover import Leftover
 from rpeg.runtime.work import Verdict
+from rpeg.trace import OVER_QUOTA
 from rpeg.workload import Workload
 
-EQUAL, UNWANTED, OVER = "equal rewards", "selection.keep", "over the quota"
+EQUAL, UNWANTED = "equal rewards", "selection.keep"
 CANDIDATE_REWARDS, REWARDS = "candidate_rewards", "rewards"
 
 Keep = Callable[..., object]
@@ -91,7 +92,7 @@ class Selector:
         keeps = self.graph.selector is not None and KEPT in self.graph.selector.gives
         dropped = late if keeps else over
         verdicts += [
-            Verdict(_ids(dropped), OVER),
+            Verdict(_ids(dropped), OVER_QUOTA),
             Verdict(_ids(early if keeps else over.rows([])), kept=True),
         ]
         if keeps:
@@ -140,7 +141,7 @@ class Selector:
             "accepted": len(accepted) // each,
             "equal": sum(len(v.ids) for v in verdicts if v.why == EQUAL) // each,
             "unwanted": sum(len(v.ids) for v in verdicts if v.why == UNWANTED) // each,
-            "over": sum(len(v.ids) for v in verdicts if v.why == OVER) // each,
+            "over": sum(len(v.ids) for v in verdicts if v.why == OVER_QUOTA) // each,
             "kept": sum(len(v.ids) for v in verdicts if v.kept) // each,
             "lacking": lacking // each,
         }

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from rpeg.workload import Workload
 
-OVER_QUOTA = "over the quota"
 REJECTED = "drawn"
 """Why a simulated group is turned down."""
 

@@ -26,9 +26,9 @@ from rpeg.schedule import (
 )
 from rpeg.sim.costs import Batch, Costs
 from rpeg.sim.lengths import Draws
-from rpeg.sim.selection import OVER_QUOTA, REJECTED, judge
+from rpeg.sim.selection import REJECTED, judge
 from rpeg.sim.stream import departures
-from rpeg.trace import Entry, Span, Trace
+from rpeg.trace import OVER_QUOTA, Entry, Span, Trace
 
 _MOST_SHARES = 256
 

@@ -12,6 +12,9 @@ from rpeg.fields import Fields, shown
 from rpeg.plan import Item
 from rpeg.trace.fields import item_from_json, item_to_json
 
+OVER_QUOTA = "over the quota"
+"""Why samples are rejected that would have been accepted, had there been room."""
+
 
 class What(StrEnum):
     LAUNCH = "launch"  # a command: run a stage's item

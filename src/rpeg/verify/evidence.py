@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
-from rpeg.ir import Kind
+from rpeg.ir import KEPT, Kind
 from rpeg.plan import Arc, Item, ItemKind, Lowered, Task, lane_items, lower, source_step
 from rpeg.trace import Entry, Span, Trace, What
 
@@ -88,6 +88,21 @@ class Evidence:
     def accepted_before(self, step: int, number: int) -> int:
         """Samples that the selector had accepted for a step before the round of this number."""
         return sum(count for part, count in self._accepted.get(step, {}).items() if part < number)
+
+    def kept_for(self, step: int) -> frozenset[int] | None:
+        """Samples that the step before has kept for this one; None where this stretch does not tell."""
+        selector = self.trace.plan.graph.selector
+        if selector is None or KEPT not in selector.gives or step == 0:
+            return frozenset()
+        return self._kept.get(step - 1, frozenset()) if step > self.trace.first_step else None
+
+    @cached_property
+    def _kept(self) -> Mapping[int, frozenset[int]]:
+        found: dict[int, frozenset[int]] = {}
+        for entry in self.trace.entries:
+            if entry.what is What.KEPT:
+                found[entry.item.step] = found.get(entry.item.step, frozenset()) | set(entry.ids)
+        return found
 
     def is_passed(self, item: Item) -> bool:
         """Whether an item belongs to a round for which there was no need."""

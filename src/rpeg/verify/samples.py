@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from rpeg.ir import KEPT, Kind
+from rpeg.ir import Kind
 from rpeg.plan import Item, Minibatches, ids_of_members, ids_to_generate
 from rpeg.trace import Entry, Span
 from rpeg.verify.evidence import Breach, Evidence, Property
@@ -78,14 +78,13 @@ def fixed_parts_hold_their_members(evidence: Evidence) -> Iterator[Breach]:
 
 
 def samples_belong_to_their_step(evidence: Evidence) -> Iterator[Breach]:
-    """Or were kept by the step before; that one's ledger says which."""
-    graph, size = evidence.trace.plan.graph, evidence.trace.plan.workload.asked
-    keeps = graph.selector is not None and KEPT in graph.selector.gives
+    """Or were kept for it by the step before."""
+    size = evidence.trace.plan.workload.asked
     for span in evidence.trace.spans:
         first = span.item.step * size
-        oldest = first - size if keeps and span.item.name not in graph.rounds else first
-        task = evidence.task(span.item)
-        beyond = [i for i in span.ids if not oldest <= i < first + size]
+        task, kept = evidence.task(span.item), evidence.kept_for(span.item.step)
+        known = set(range(first - size, first)) if kept is None else kept
+        beyond = [i for i in span.ids if not first <= i < first + size and i not in known]
         if beyond and task is not None and task.covers:
             yield (
                 f"{span.item} worked on sample {beyond[0]}; its step's samples are {first} to {first + size - 1}",

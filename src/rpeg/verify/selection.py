@@ -5,28 +5,29 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from rpeg.ir import KEPT
 from rpeg.plan import Item
-from rpeg.trace import Entry, What
+from rpeg.trace import OVER_QUOTA, Entry, What
 from rpeg.verify.evidence import Breach, Evidence, Property
 
 
 def every_candidate_is_judged_once(evidence: Evidence) -> Iterator[Breach]:
     """What a round looked at is accepted, rejected or kept; and what the step before has kept, in the first round."""
+    asked = evidence.trace.plan.workload.asked
     for item, entries in _verdicts(evidence):
         command = evidence.commands.get(item)
         if command is None or item not in evidence.finished:
             continue
         judged = Counter(i for entry in entries for i in entry.ids)
-        left = _kept_before(evidence, item)
-        due = {*command.ids, *left}
-        known = item.part > 0 or item.step > evidence.trace.first_step
+        left = evidence.kept_for(item.step) if item.part == 0 else frozenset()
+        due = {*command.ids, *(left or ())}
         for sample in sorted(due - judged.keys()):
             yield f"sample {sample} is neither accepted nor rejected by {item}", (command, *entries)
         for sample in sorted(i for i, n in judged.items() if n > 1):
             yield f"sample {sample} is judged {judged[sample]} times by {item}", tuple(entries)
-        beyond = sorted(i for i in judged.keys() - due if known or not _is_of(evidence, i, item.step - 1))
-        for sample in beyond:
+        beyond = judged.keys() - due
+        for sample in sorted(
+            beyond if left is not None else (i for i in beyond if i // asked != item.step - 1)
+        ):
             yield f"{item} judges sample {sample}, which is none of its candidates", tuple(entries)
 
 
@@ -46,10 +47,10 @@ def accepted_are_the_first(evidence: Evidence) -> Iterator[Breach]:
     """Whoever is kept or turned down because the quota is full comes after all that were accepted."""
     for item, entries in _verdicts(evidence):
         accepted = [i for e in entries if e.what is What.PRODUCED for i in e.ids]
-        over = [i for e in entries if e.what is What.KEPT for i in e.ids]
+        over = [i for e in entries if e.what is What.KEPT or e.why == OVER_QUOTA for i in e.ids]
         if accepted and over and min(over) < max(accepted):
             yield (
-                f"{item} keeps sample {min(over)} for the next step and accepts {max(accepted)}, which comes later",
+                f"{item} has no room for sample {min(over)} and accepts {max(accepted)}, which comes later",
                 tuple(entries),
             )
 
@@ -80,19 +81,6 @@ def _verdicts(evidence: Evidence) -> Iterator[tuple[Item, list[Entry]]]:
         if selector is not None and judges and entry.item.name == selector.name:
             found.setdefault(entry.item, []).append(entry)
     yield from found.items()
-
-
-def _kept_before(evidence: Evidence, item: Item) -> set[int]:
-    """What the step before left to the first round of a step."""
-    selector = evidence.trace.plan.graph.selector
-    if item.part > 0 or selector is None or KEPT not in selector.gives:
-        return set()
-    entries = (e for e in evidence.trace.entries if e.what is What.KEPT and e.item.step == item.step - 1)
-    return {i for entry in entries for i in entry.ids}
-
-
-def _is_of(evidence: Evidence, sample: int, step: int) -> bool:
-    return sample // evidence.trace.plan.workload.asked == step
 
 
 SELECTION: tuple[Property, ...] = (
