@@ -60,7 +60,9 @@ def selector(model: Path, tmp_path: Path, carry: bool = False, **section: object
     return Selector(with_carry_over(graph) if carry else graph, job, WORKLOAD, tmp_path)
 
 
-def select(chosen: Selector, samples: Samples, *, step: int = 0, number: int = 0, wanted: int = 4) -> Selected:
+def select(
+    chosen: Selector, samples: Samples, *, step: int = 0, number: int = 0, wanted: int = 4
+) -> Selected:
     def told() -> tuple[list[str], list[str]]:
         return [f"prompt {i // 2}" for i in sorted(samples.ids)], [f"{i}" for i in sorted(samples.ids)]
 
