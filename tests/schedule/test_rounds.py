@@ -49,7 +49,7 @@ def test_a_filled_quota_passes_the_other_rounds_over() -> None:
     first = _until_select(scheduler, scheduler.start())
     assert (first.ids, first.wanted) == ((0, 1, 2, 3), 4)
     after = _launches(_judge(scheduler, first, (0, 1, 2, 3)))
-    assert [launch.item.name for launch in after] == ["old_logprob", "advantage"]
+    assert [launch.item.name for launch in after] == ["advantage", "old_logprob"]
     assert all(launch.ids == (0, 1, 2, 3) for launch in after)
 
 
