@@ -71,7 +71,7 @@ def _beside_own(
     own = own_plan(problem, seed)
     try:
         free = plan_job(replace(problem, given=NOTHING), seed=seed, budget=budget, report=report)
-    except InfeasibleError:
+    except Infeasible:
         if own.candidate is None:
             raise
         return Ranked((own.candidate,), (), (), own)
