@@ -52,7 +52,7 @@ def constructions(problem: Problem) -> Iterator[Construction]:
             apart = placement.generates_apart(problem.graph)
             if staleness and not apart and problem.permissions.wished_staleness is None:
                 continue  # nothing could overlap
-            yield from _streamed(problem, asynchronous(problem, placement, staleness), apart)
+            yield from _streamed(problem, with_staleness(problem, placement, staleness), apart)
 
 
 def unordered(
@@ -107,7 +107,7 @@ def _generators(graph: Graph) -> frozenset[str]:
     return frozenset(s.name for s in graph.stages if s.kind is Kind.GENERATE) - graph.observers()
 
 
-def asynchronous(problem: Problem, placement: Placement, staleness: int) -> Construction:
+def with_staleness(problem: Problem, placement: Placement, staleness: int) -> Construction:
     """Every generator with weights that may be so many publications old; 0: the graph as it is."""
     construction = Construction(problem.graph, placement, problem.applied)
     if not staleness:

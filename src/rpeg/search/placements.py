@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from rpeg.cluster import DeviceKind
 from rpeg.ir import Graph, Kind, Stage
 from rpeg.plan import Assignment, Devices, Host, Parallelism
 from rpeg.search.layouts import OFFLOADS, Blocks, Degrees, layouts
@@ -86,7 +87,7 @@ def hardware_placements(problem: Problem) -> Iterator[Placement]:
 def whole(problem: Problem) -> Iterator[tuple[str, Block]]:
     """(words, all devices of a kind): stages do not mix kinds. The words are empty where there is one kind."""
     found = _by_kind(problem)
-    yield from ((f" on {name}" if len(found) > 1 else "", block) for name, block in found.items())
+    yield from ((f" on {kind.name}" if len(found) > 1 else "", block) for kind, block in found.items())
 
 
 def splits(problem: Problem) -> Iterator[Placement]:
@@ -100,13 +101,13 @@ def _kinds_apart(problem: Problem) -> Iterator[Placement]:
     for first, one in _by_kind(problem).items():
         for second, other in _by_kind(problem).items():
             if first != second:
-                yield from _split(problem, one, other, f"generate on {first}, train on {second}")
+                yield from _split(problem, one, other, f"generate on {first.name}, train on {second.name}")
 
 
-def _by_kind(problem: Problem) -> dict[str, Block]:
+def _by_kind(problem: Problem) -> dict[DeviceKind, Block]:
     cluster = problem.cluster
     return {
-        kind.name: tuple(
+        kind: tuple(
             i for n, node in enumerate(cluster.nodes) if node.kind == kind for i in cluster.devices_of(n)
         )
         for kind in cluster.kinds

@@ -43,6 +43,11 @@ def a_layout_each(problem: Problem) -> Family:
     return Family("colocated, a layout per stage", tuple(found), (fewer,))
 
 
+def any_layout(problem: Problem) -> Family:
+    """All on all devices of a kind, each stage as it is fastest."""
+    return Family("colocated", tuple(_construction(problem, p) for p in colocated(problem)))
+
+
 def colocated(problem: Problem) -> Iterator[Placement]:
     """On all devices, of each kind."""
     yield from (placed(problem, f"colocated{words}", block) for words, block in whole(problem))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rpeg.search.baselines.family import Family
-from rpeg.search.constructions import Construction, asynchronous
+from rpeg.search.constructions import Construction, with_staleness
 from rpeg.search.placements import splits
 from rpeg.search.problem import Problem
 
@@ -18,8 +18,8 @@ def actor_rollout_split(problem: Problem) -> Family:
     return Family("actor/rollout split", found, refused=reason)
 
 
-def asynchronous_split(problem: Problem) -> Family:
+def asynchronous(problem: Problem) -> Family:
     """At the same time, with weights as old as the job allows: members only where it allows any."""
     allowed = [staleness for staleness in problem.permissions.choices if staleness]
-    found = [asynchronous(problem, p, staleness) for p in splits(problem) for staleness in allowed]
+    found = [with_staleness(problem, p, staleness) for p in splits(problem) for staleness in allowed]
     return Family("asynchronous split", tuple(found), refused="" if found else "the job allows no staleness")

@@ -9,8 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from rpeg.search.anneal import Found, Search
-from rpeg.search.baselines import families
-from rpeg.search.baselines.split import asynchronous_split
+from rpeg.search.baselines import colocated, real, split, verl
 from rpeg.search.compiled.blocks import block
 from rpeg.search.compiled.layout import HOST, State
 from rpeg.search.constructions import Construction
@@ -19,6 +18,18 @@ from rpeg.search.structure import Structure
 from rpeg.search.structures import early, generators
 from rpeg.transforms import Transform
 from rpeg.transforms.asynchrony import BoundedAsynchrony
+
+FAMILIES = (
+    colocated.any_layout,
+    split.actor_rollout_split,
+    real.meshes,
+    verl.colocate_async,
+    verl.separate_async,
+    verl.one_step_off,
+    verl.fully_async,
+    split.asynchronous,
+)
+"""Annealing chooses the layouts, so that families which differ in those alone are one start."""
 
 Wish = Mapping[str, tuple[int, int, int]]
 """By stage: the kind of its devices, and the first and the end of its units."""
@@ -36,8 +47,8 @@ class Start:
 def starts(search: Search) -> Iterator[Start]:
     """Each structure on each placement once, under the name of the first family that has it; the simplest first."""
     seen: set[object] = set()
-    for family in (*families(search.problem), asynchronous_split(search.problem)):
-        for member in (*family.members, *(m for f in family.includes for m in f.members)):
+    for family in (made(search.problem) for made in FAMILIES):
+        for member in family.members:
             made = _start(search, family.name, member)
             key = None if made is None else (made.structure.graph, tuple(sorted(made.wish.items())))
             if made is not None and key not in seen:
@@ -59,12 +70,13 @@ def _start(search: Search, family: str, member: Construction) -> Start | None:
 
 
 def _units(search: Search, devices: tuple[int, ...]) -> tuple[int, int, int]:
-    """The kind of these consecutive devices, and the units that come nearest to them."""
+    """The kind of the first of these consecutive devices, and the units that come nearest to those of that kind."""
     for kind, known in enumerate(search.model.kinds):
         if devices[0] in known.ids:
             unit, first = search.space.unit[kind], known.ids.index(devices[0])
-            begin = min(round(first / unit), search.space.units[kind] - 1)
-            return kind, begin, max(begin + 1, round((first + len(devices)) / unit))
+            units, end = search.space.units[kind], first + len(devices)
+            begin = min(round(first / unit), units - 1)
+            return kind, begin, min(units, max(begin + 1, round(end / unit)))
     raise AssertionError(f"device {devices[0]} is of no kind")
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from rpeg.errors import GraphError
 from rpeg.search.baselines.colocated import colocated, trained_in_one_layout
 from rpeg.search.baselines.family import Family
-from rpeg.search.constructions import PARTS, Construction, asynchronous, in_parts, transformed
+from rpeg.search.constructions import PARTS, Construction, in_parts, transformed, with_staleness
 from rpeg.search.placements import Placement, splits
 from rpeg.search.problem import Problem
 from rpeg.transforms.streaming import Streaming
@@ -62,7 +62,7 @@ def _asynchronous(name: str, problem: Problem, staleness: int, where: tuple[Plac
     refused = _refused(problem, staleness)
     if refused or not where:
         return Family(name, refused=refused or "one device cannot be split")
-    return Family(name, tuple(asynchronous(problem, placement, staleness) for placement in where))
+    return Family(name, tuple(with_staleness(problem, placement, staleness) for placement in where))
 
 
 def _refused(problem: Problem, staleness: int) -> str:
