@@ -129,7 +129,7 @@ def _can_run(problem: Problem, construction: Construction) -> bool:
     if isinstance(sizes, Misfit):
         return False
     try:
-        build(problem, construction, sizes=sizes)
+        build(problem, construction, sizes=sizes[0])
     except PlanError:
         return False
     return True
