@@ -9,10 +9,10 @@ from rpeg.errors import InputError, PlanError
 from rpeg.plan import Plan, lower
 from rpeg.search.candidate import Candidate, Misfit
 from rpeg.search.constructions import Construction, build, unordered
+from rpeg.search.infeasible import Shortage
 from rpeg.search.placements import Sizes, sizes_of
 from rpeg.search.problem import Problem
-from rpeg.sim import DeviceMemory, Draws, Memo, device_memory, estimate, stages_in
-from rpeg.units import GIB
+from rpeg.sim import Draws, Memo, device_memory, estimate
 
 # Steady steps over which all are estimated, and then the leading ones once more.
 SCREENING_STEPS, FINAL_STEPS = 3, 10
@@ -83,16 +83,5 @@ def fitting_sizes(problem: Problem, construction: Construction) -> tuple[Sizes, 
         return tuple(found.values())
     least = "micro-batches of 1" if problem.is_local else "everything offloaded that can be"
     tightest = max(memory, key=lambda m: m.short_bytes)
-    phase = tightest.peak.phase
-    return _misfit(
-        construction.name, tightest, f"{phase} of {', '.join(stages_in(plan, tightest, phase))}", least
-    )
-
-
-def _misfit(name: str, tightest: DeviceMemory, where: str, least: str) -> Misfit:
-    return Misfit(
-        name,
-        f"{tightest.name} lacks {tightest.short_bytes / GIB:.2f} GiB in phase {where} "
-        f"({tightest.peak.bytes / GIB:.2f} needed, {tightest.capacity_bytes / GIB:.2f} there), even with {least}",
-        tightest.short_bytes,
-    )
+    shortage = Shortage.of(plan, tightest, least)
+    return Misfit(construction.name, str(shortage), shortage.short_bytes, shortage)

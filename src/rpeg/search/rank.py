@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from rpeg.cluster import local
-from rpeg.errors import InfeasibleError, PlanError
+from rpeg.errors import PlanError
 from rpeg.plan import Devices, Plan
 from rpeg.search.baselines import baselines
 from rpeg.search.budget import Budget, Progress
 from rpeg.search.candidate import Baseline, Candidate, Misfit, Ranked
 from rpeg.search.constructions import Construction, build, constructions
 from rpeg.search.estimator import Estimator, fitting_sizes
+from rpeg.search.given import NOTHING
+from rpeg.search.infeasible import Infeasible
+from rpeg.search.own import own_plan
 from rpeg.search.problem import Problem
-from rpeg.units import GIB
 
 # The leading ones are estimated over more steps.
 FINALISTS = 4
@@ -30,17 +31,19 @@ def plan_job(
     budget: Budget | None = None,
     report: Callable[[Progress], None] | None = None,
 ) -> Ranked:
-    """The good plans for a problem, ranked, and its baselines. The same for the same arguments.
+    """The good plans for a problem, ranked. The same for the same arguments.
 
     Constructions, all over a few drawn steps; the leading ones over more. Those are ahead of the rest in the answer.
     With a budget, plans on described hardware are searched for instead (`searched`): it says how long, and report is
     told how the search goes on. The best plan is never slower than a baseline that the job allows.
-    Raises InfeasibleError where none fits: the stage, the phase, how many GiB are missing, and the smallest change
-    among those tried that would fit.
+    Raises Infeasible where none fits: the stage, the phase, and how many GiB are missing. What would make it fit is
+    found by `ways_out`.
     """
+    if problem.given:
+        return _beside_own(problem, seed, budget, report)
     estimator = Estimator(problem, seed)
     if budget is not None and not problem.is_local:
-        from rpeg.search.searched import searched  # numba is slow to import
+        from rpeg.search.searched import searched
 
         ranked = searched(problem, seed=seed, budget=budget, report=report)
     else:
@@ -57,7 +60,7 @@ def _constructed(estimator: Estimator) -> Ranked:
     candidates = sorted((c for c in found if isinstance(c, Candidate)), key=_rank)
     misfits = tuple(m for m in found if isinstance(m, Misfit))
     if not candidates:
-        raise InfeasibleError(_infeasible(problem, misfits))
+        raise _infeasible(problem, misfits)
     finals = sorted((estimator.final(c) for c in candidates[:FINALISTS]), key=_rank)
     return Ranked((*_simplest_of_equals_first(finals), *candidates[FINALISTS:]), misfits)
 
@@ -68,6 +71,20 @@ def _faster(ranked: Ranked, compared: tuple[Baseline, ...], problem: Problem) ->
     found = {b.candidate.plan: b.candidate for b in compared if b.candidate is not None}.values()
     wanted = (c for c in found if c.construction.staleness in problem.permissions.choices)
     return sorted((c for c in wanted if c.estimate.step.mean_seconds < limit), key=_rank)
+
+
+def _beside_own(
+    problem: Problem, seed: int, budget: Budget | None, report: Callable[[Progress], None] | None
+) -> Ranked:
+    """The plan of the layouts that are given, beside those found without them."""
+    own = own_plan(problem, seed)
+    try:
+        free = plan_job(replace(problem, given=NOTHING), seed=seed, budget=budget, report=report)
+    except Infeasible:
+        if own.candidate is None:
+            raise
+        return Ranked((own.candidate,), (), (), own)
+    return replace(free, own=own)
 
 
 def _simplest_of_equals_first(candidates: list[Candidate]) -> list[Candidate]:
@@ -83,44 +100,16 @@ def _rank(candidate: Candidate) -> tuple[float, int, str]:
     return candidate.estimate.step.mean_seconds, len(candidate.plan.applied), candidate.name
 
 
-def _infeasible(problem: Problem, misfits: tuple[Misfit, ...]) -> str:
-    short = [m for m in misfits if m.short_bytes]
-    if not short:
-        reasons = "".join(f"\n  {m.name}: {m.reason}" for m in misfits)
-        return f"no plan for {problem.graph.name} can run on {problem.cluster.name}:{reasons}"
-    nearest = min(short, key=lambda m: m.short_bytes)
-    return (
-        f"no plan for {problem.graph.name} fits on {problem.cluster.name}. The nearest, {nearest.name}: "
-        f"{nearest.reason}. {_way_out(problem)}"
-    )
+def _infeasible(problem: Problem, misfits: tuple[Misfit, ...]) -> Infeasible:
+    short = [m for m in misfits if m.shortage]
+    nearest = min(short, key=lambda m: m.short_bytes) if short else misfits[0]
+    return Infeasible(problem, nearest.name, nearest.shortage or nearest.reason)
 
 
-def _way_out(problem: Problem) -> str:
-    """The smallest change among those tried that would fit: more devices of the same size, then larger ones."""
-    for times in (2, 4, 8):
-        count = times * len(problem.cluster)
-        if _fits_somewhere(_grown(problem, count, 1.0)):
-            return f"It would fit on {count} such devices."
-    if not problem.is_local:
-        return "Not even on 8 times as many nodes: take smaller models or lengths."
-    for factor in (1.5, 2.0, 4.0, 8.0, 16.0):
-        if _fits_somewhere(_grown(problem, len(problem.cluster), factor)):
-            gib = factor * problem.cluster.device(0).kind.usable_memory_bytes / GIB
-            return f"It would fit on devices of {gib:.1f} GiB each."
-    return "Neither 8 times as many devices nor 16 times as much memory would be enough: take smaller models or lengths."
-
-
-def _grown(problem: Problem, devices: int, memory: float) -> Problem:
-    """The same problem on so many devices of `memory` times the size; described hardware only has more nodes."""
-    if not problem.is_local:
-        times = devices // len(problem.cluster)
-        return replace(problem, cluster=replace(problem.cluster, racks=problem.cluster.racks * times))
-    each = int(problem.cluster.device(0).kind.usable_memory_bytes * memory)
-    return replace(problem, cluster=local(devices, each * devices))
-
-
-def _fits_somewhere(problem: Problem) -> bool:
-    plain = (c for c in constructions(problem) if c.applied == problem.applied)
+def can_fit(problem: Problem) -> bool:
+    """Whether some construction can be run, streamed ones and larger staleness left out: what `plan_job` would find."""
+    least = min(problem.permissions.choices)
+    plain = (c for c in constructions(problem) if not c.parts and c.staleness == least)
     return any(_can_run(problem, c) for c in plain)
 
 

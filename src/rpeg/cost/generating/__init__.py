@@ -9,7 +9,7 @@ from rpeg.cost.generating.load import Load, decode, prefill
 from rpeg.cost.generating.logprobs import with_logprobs
 from rpeg.cost.generating.policy import Policy
 from rpeg.cost.generating.serving import Serving, serve
-from rpeg.cost.generating.stage import generate_stage
+from rpeg.cost.generating.stage import completions, generate_stage
 
 __all__ = [
     "Batch",
@@ -20,6 +20,7 @@ __all__ = [
     "Policy",
     "Pool",
     "Serving",
+    "completions",
     "deal",
     "decode",
     "device_weight_bytes",

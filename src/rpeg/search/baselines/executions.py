@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rpeg.search.anneal import Found, Search
-from rpeg.search.compiled.layout import HOST, TRAIN, State
-from rpeg.search.hardware_model import MOST
+from rpeg.search.core.layout import HOST, TRAIN, State
 from rpeg.search.structure import Structure
+from rpeg.search.ways import MOST
 
 
 @dataclass(frozen=True)
