@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from runtime.in_process import RanHere, run_here
 from safetensors.torch import load_file
 
 from rpeg.algorithms import dapo
@@ -21,7 +22,6 @@ from rpeg.runtime.selecting import EQUAL, UNWANTED, Selected, Selector
 from rpeg.trace import OVER_QUOTA, What
 from rpeg.verify import prove_run
 from rpeg.workload import Selection, Workload, constant
-from runtime.in_process import RanHere, run_here
 from runtime.runs import make_job, plan_for, tiny_model
 
 WORKLOAD = Workload(2, 2, constant(1), constant(2), selection=Selection(3, 2))

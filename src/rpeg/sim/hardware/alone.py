@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from rpeg import cost
 from rpeg.cluster import Cluster
-from rpeg.cost.generating import Policy
+from rpeg.cost.generating import Policy, with_logprobs
 from rpeg.cost.memory import sequence_cache_bytes
 from rpeg.cost.memory.breakdown import Breakdown
 from rpeg.cost.memory.check import check as check_memory
@@ -114,7 +114,7 @@ class Alone:
             self.facts.architectures[self.stage.models[0]],
             [batch.lengths for batch in batches],
             self.execution(False),
-            self.machine,
+            with_logprobs(self.machine),
             samples_per_prompt=self.workload.samples_per_prompt,
             policy=Policy(max_rows=self.assignment.microbatch, cache_bytes=cache_bytes),
         )
