@@ -6,7 +6,7 @@ mixed cluster, or a file that describes a cluster.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -103,7 +103,7 @@ def described(choice: Mapping[str, int] | str, prices: Mapping[str, float]) -> C
     InputError for an unknown name, nodes in part, `cpu` beside other devices, and a price of what is not there.
     """
     if isinstance(choice, str):
-        return _priced(read_cluster(Path(choice)), prices, ())
+        return priced(read_cluster(Path(choice)), prices)
     return _described(tuple(choice.items()), tuple(prices.items()))
 
 
@@ -125,11 +125,11 @@ def assumptions(choice: Mapping[str, int] | str) -> tuple[str, ...]:
 def _described(choice: tuple[tuple[str, int], ...], prices: Prices) -> Cluster:
     parts = [part(name, count) for name, count in choice]
     if len(parts) == 1:
-        return _priced(parts[0], dict(prices), [name for name, _ in choice])
+        return priced(parts[0], dict(prices))
     racks = tuple(rack for part in parts for rack in part.racks)
     slowest = min((part.link for part in parts), key=lambda link: link.bandwidth_bytes_per_second)
     whole = Cluster(" + ".join(part.name for part in parts), racks, slowest)
-    return _priced(whole, dict(prices), [name for name, _ in choice])
+    return priced(whole, dict(prices))
 
 
 def part(name: str, count: int) -> Cluster:
@@ -177,7 +177,8 @@ def _typical(kind: DeviceKind) -> str:
     )
 
 
-def _priced(cluster: Cluster, prices: Mapping[str, float], names: Iterable[str]) -> Cluster:
+def priced(cluster: Cluster, prices: Mapping[str, float]) -> Cluster:
+    """With the prices of a device-hour, by kind or system. InputError for a price of what is not there."""
     if not prices:
         return cluster
     by_kind = {_kind_of(name, cluster): price for name, price in prices.items()}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from rpeg.errors import InfeasibleError
 from rpeg.plan import Plan
 from rpeg.search.constructions import Construction
+from rpeg.search.infeasible import Shortage
 from rpeg.sim import Estimate
 from rpeg.transforms import Changes
 
@@ -36,6 +37,7 @@ class Misfit:
     name: str
     reason: str
     short_bytes: float = 0.0
+    shortage: Shortage | None = None
 
 
 @dataclass(frozen=True)
