@@ -93,6 +93,15 @@ def test_layouts_that_do_not_fit_keep_no_plan_and_say_what_is_missing(
     assert not plan.exists()
 
 
+def test_files_that_cannot_be_written_are_refused_before_the_work(
+    planned: tuple[Path, Path], tmp_path: Path
+) -> None:
+    for option in ("--out", "--picture"):
+        refused = rpeg("plan", str(planned[0]), option, str(tmp_path / "no" / "file"))
+        assert refused.exit_code == 2
+        assert "no directory" in refused.output
+
+
 def test_layouts_are_checked_against_their_models(planned: tuple[Path, Path], tmp_path: Path) -> None:
     said = rpeg("check", str(_with_layouts(planned, tmp_path, "{generate: {devices: 4, tp: 4, pp: 1}}")))
     assert said.exit_code == 0
