@@ -60,6 +60,9 @@ def command(
     from rpeg.plan import write_plan
     from rpeg.search import Budget, plan_job
 
+    for file in filter(None, (out, picture)):  # before the work, not after it
+        if not file.absolute().parent.is_dir():
+            raise InputError(f"{file} cannot be written: there is no directory {file.parent}")
     job = load_job(job_file)
     problem = problem_of(job, lambda line: typer.echo(line, err=True), measure=measure)
     with _progress(as_json or problem.is_local or not search) as report:
