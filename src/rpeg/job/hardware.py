@@ -17,6 +17,7 @@ from pydantic import Field, PlainValidator, TypeAdapter
 from rpeg.cluster import (
     Cluster,
     DeviceKind,
+    Node,
     Rack,
     device_kinds,
     kind_named,
@@ -27,6 +28,7 @@ from rpeg.cluster import (
 )
 from rpeg.errors import InputError, nearest
 from rpeg.job.fields import Count, PathText, Text
+from rpeg.job.problems import show
 
 LOCAL = "cpu"
 """Devices that are processes of this machine; all others are planned for, and never run here."""
@@ -47,8 +49,30 @@ _UNPLANNED: Mapping[str, Mapping[str, Any]] = {
 def parse(value: object) -> dict[str, int] | str:
     """`{NAME: count}`, or the path of a cluster's file. Raises pydantic's ValidationError."""
     if isinstance(value, str):
-        return _PATH.validate_python(value)
+        path = _PATH.validate_python(value)
+        if (hint := _counted(path)) is not None:
+            raise ValueError(f"is {show(value)}, {hint}")
+        return path
     return _COUNTS.validate_python(value)
+
+
+def _counted(name: str) -> str | None:
+    """How to write a name that stands where a path or counts are expected; None for what can be a path."""
+    if "/" in name or Path(name).suffix or Path(name).exists():
+        return None
+    spelt = name.lower()
+    if spelt in systems():
+        return f"a system: say how many nodes, such as {{{spelt}: 2}}."
+    try:
+        return f"a kind of device ({kind_named(spelt).name}): say how many, such as {{{spelt}: 8}}."
+    except InputError:
+        short = {kind.partition("-")[0] for kind in device_kinds()}
+        known = nearest(spelt, [*systems(), *device_kinds(), *short])
+    hint = f"{known} " if "mean" in known else ""
+    return (
+        f"which is no file here. {hint}Give nodes of systems, {{dgx-h100: 2}}, devices of kinds, {{h100: 16}}, "
+        "processes of this machine, {cpu: 2}, or a path."
+    )
 
 
 ClusterChoice = Annotated[
@@ -159,12 +183,15 @@ def priced(cluster: Cluster, prices: Mapping[str, float]) -> Cluster:
         return cluster
     by_kind = {_kind_of(name, cluster): price for name, price in prices.items()}
 
-    def node_price(rack: Rack) -> Rack:
-        nodes = tuple(
-            replace(n, price_per_hour=by_kind[n.kind.name] * n.devices) if n.kind.name in by_kind else n
-            for n in rack.nodes
+    def priced(node: Node) -> Node:
+        if node.kind.name not in by_kind:
+            return node
+        return replace(
+            node, price_per_hour=by_kind[node.kind.name] * node.devices, price_source="the job's prices"
         )
-        return replace(rack, nodes=nodes)
+
+    def node_price(rack: Rack) -> Rack:
+        return replace(rack, nodes=tuple(map(priced, rack.nodes)))
 
     return replace(cluster, racks=tuple(node_price(rack) for rack in cluster.racks))
 

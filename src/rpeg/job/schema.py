@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from rpeg.algorithms.pieces import with_evaluation
 from rpeg.algorithms.rewarding import with_reward_model
@@ -37,14 +37,11 @@ from rpeg.job.fields import (
 from rpeg.job.hardware import ClusterChoice, described, is_local
 from rpeg.job.models import ModelSource, resolve_model
 from rpeg.job.rewards import MODEL, Reward, Rewards, uses_model
+from rpeg.job.section import Section
+from rpeg.job.software import Software
+from rpeg.job.wishes import Wishes
 
 MOST_EVALUATION_SAMPLES = 1024
-
-
-class Section(BaseModel):
-    """A group of keys: frozen, and closed to keys that it does not know."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class ModelChoice(Section):
@@ -172,18 +169,6 @@ class Sampling(Section):
     top_k: CountOrNone = Field(default=0, description="tokens kept; 0 keeps all")
 
 
-class Software(Section):
-    """What runs the job, for planning on described hardware."""
-
-    engine: Text = Field(
-        default="vllm", description="what generates: vllm, sglang, tensorrt-llm, deepspeed or eager"
-    )
-    trainer: Text = Field(
-        default="flash",
-        description="what trains and scores: flash (PyTorch FSDP), megatron, compiled or eager",
-    )
-
-
 class Optimizer(Section):
     """AdamW."""
 
@@ -215,19 +200,6 @@ class Allow(Section):
     behaviour_logprobs: Flag = Field(
         default=False,
         description="whether log-probabilities noted during generation may stand in for the actor's own",
-    )
-
-
-class Wishes(Section):
-    """What the plan must look like; whatever is left out is searched."""
-
-    staleness: Staleness | None = Field(default=None, description="exactly this staleness")
-    freshness: Literal["exact", "latest"] | None = Field(
-        default=None,
-        description="exact: always the same version, replayable; latest: the newest within the bound",
-    )
-    actor_critic_sharing: Flag = Field(
-        default=False, description="true: actor and critic are one model with two heads, with one optimizer"
     )
 
 

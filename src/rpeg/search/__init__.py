@@ -4,7 +4,9 @@ from rpeg.search.budget import Budget, Progress
 from rpeg.search.candidate import Baseline, Candidate, Misfit, Ranked
 from rpeg.search.constructions import Construction, build, constructions
 from rpeg.search.from_job import cluster_of, from_job, model_architecture, most_rows, permissions_of
+from rpeg.search.given import Given
 from rpeg.search.infeasible import Infeasible, Shortage
+from rpeg.search.own import check_given
 from rpeg.search.problem import Permissions, Problem
 from rpeg.search.rank import can_fit, devices_in_short, plan_job
 from rpeg.search.sensitivity import Effect, sensitivity
@@ -16,6 +18,7 @@ __all__ = [
     "Candidate",
     "Construction",
     "Effect",
+    "Given",
     "Infeasible",
     "Misfit",
     "Permissions",
@@ -25,6 +28,7 @@ __all__ = [
     "Shortage",
     "build",
     "can_fit",
+    "check_given",
     "cluster_of",
     "constructions",
     "devices_in_short",

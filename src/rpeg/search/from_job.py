@@ -8,6 +8,7 @@ from rpeg.cost import Calibration
 from rpeg.ir import Graph
 from rpeg.job import Job, hardware
 from rpeg.job.records import read_records
+from rpeg.search.given import Given
 from rpeg.search.placements import MOST_SLOTS
 from rpeg.search.problem import Permissions, Problem
 from rpeg.sim import Facts
@@ -59,6 +60,7 @@ def from_job(job: Job, memory_bytes: int, calibration: Calibration | None = None
         permissions_of(job),
         assumptions,
         applied,
+        Given(tuple(job.plan.layouts.items()), job.plan.colocate),
     )
 
 
@@ -109,6 +111,12 @@ def _prompt_lengths(job: Job, actor: Architecture) -> tuple[Lengths, str]:
 
 def _expected_prompts(job: Job) -> tuple[Lengths, str]:
     longest, expected = job.lengths.max_prompt, job.lengths.expected_prompt
+    if expected is None and longest >= 4:
+        note = (
+            f"prompts: lognormal of mean {longest / 2:g} tokens, half of max_prompt; say better with "
+            "lengths.expected_prompt, or data.train"
+        )
+        return lognormal(longest / 2, longest), note
     if expected is None or expected.mean >= longest:
         return constant(longest), ""
     if expected.p95 is not None and expected.mean < expected.p95:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from rpeg.errors import InputError, PlanError
+from rpeg.errors import InfeasibleError, InputError, PlanError
 from rpeg.plan import Devices, Plan, lower
 from rpeg.search.budget import Budget, Progress
 from rpeg.search.candidate import Candidate, Misfit, Ranked
 from rpeg.search.constructions import Construction, build, constructions, unordered
+from rpeg.search.given import NOTHING
 from rpeg.search.infeasible import Infeasible, Shortage
+from rpeg.search.own import own_plan
 from rpeg.search.placements import Sizes, sizes_of
 from rpeg.search.problem import Problem
 from rpeg.sim import DeviceMemory, Draws, Memo, device_memory, estimate
@@ -46,6 +48,8 @@ def plan_job(
     Raises Infeasible where none fits: the stage, the phase, and how many GiB are missing. What would make it fit is
     found by `ways_out`.
     """
+    if problem.given:
+        return _beside_own(problem, seed, budget, report)
     if budget is not None and not problem.is_local:
         from rpeg.search.searched import searched  # numba is slow to import
 
@@ -58,6 +62,20 @@ def plan_job(
         raise _infeasible(problem, misfits)
     finals = sorted((_again(problem, c, known) for c in candidates[:FINALISTS]), key=_rank)
     return Ranked((*_simplest_of_equals_first(finals), *candidates[FINALISTS:]), misfits)
+
+
+def _beside_own(
+    problem: Problem, seed: int, budget: Budget | None, report: Callable[[Progress], None] | None
+) -> Ranked:
+    """The plan of the layouts that are given, beside those found without them."""
+    own = own_plan(problem, seed)
+    try:
+        free = plan_job(replace(problem, given=NOTHING), seed=seed, budget=budget, report=report)
+    except InfeasibleError:
+        if own.candidate is None:
+            raise
+        return Ranked((own.candidate,), (), (), own)
+    return replace(free, own=own)
 
 
 def _simplest_of_equals_first(candidates: list[Candidate]) -> list[Candidate]:

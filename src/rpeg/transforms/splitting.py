@@ -31,6 +31,10 @@ class Splitting(Transform):
         if self.parts < 2:
             raise GraphError(f"{self}: {self.parts} parts; splitting begins at 2")
 
+    @property
+    def words(self) -> str:
+        return f"{self.stage} works in {self.parts} parts, which later stages may start on"
+
     def apply(self, graph: Graph) -> Graph:
         stage = graph.stage(self.stage)
         if stage.parts == self.parts:

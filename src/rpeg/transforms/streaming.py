@@ -31,6 +31,12 @@ class Streaming(Transform):
         if self.chunk < 1:
             raise GraphError(f"{self}: parts of {self.chunk}; at least 1")
 
+    @property
+    def words(self) -> str:
+        if self.unit == Unit.MINIBATCH:
+            return "trainers begin a minibatch when its members are ready"
+        return f"responses flow on, {self.chunk} {self.unit}s at a time, while longer ones generate"
+
     def apply(self, graph: Graph) -> Graph:
         unit = Unit(self.unit)
         takers = _takers(graph, unit)

@@ -79,6 +79,15 @@ def measured(
     return min(times, default=None)
 
 
+def collectives_of(device: DeviceKind) -> tuple[str, dict[tuple[str, str], int]]:
+    """The kind whose measurements are asked for a device's, and the most ranks measured by library and collective."""
+    for name in filter(None, (device.name, device.like)):
+        table = _table(name)
+        if table is not None:
+            return name, {key: max(curves) for key, curves in sorted(table.curves.items())}
+    return "", {}
+
+
 def _between(kind: str, curves: dict[int, Curve], size: float, ranks: int, slower: float) -> float:
     """Between measured numbers of ranks by their logarithm; beyond them by how rings and trees grow."""
     known = sorted(curves)
