@@ -72,6 +72,9 @@ def located(job: Job, base_dir: Path) -> Job:
             "evaluation": job.evaluation.model_copy(
                 update={"reward": job.evaluation.reward and _rewards(job.evaluation.reward, base_dir)}
             ),
+            "selection": job.selection.model_copy(
+                update={"import_from": paths.absolute(job.selection.import_from, base_dir)}
+            ),
             "cluster": paths.absolute(job.cluster, base_dir) if isinstance(job.cluster, str) else job.cluster,
             "output": paths.absolute(job.output, Path()),
         }

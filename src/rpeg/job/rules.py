@@ -17,6 +17,7 @@ from rpeg.job.problems import Problem, sentence
 from rpeg.job.records import read_records
 from rpeg.job.rules_batch import bounded, divisible
 from rpeg.job.rules_reward import RULES as REWARD_RULES
+from rpeg.job.rules_selection import RULES as SELECTION_RULES
 from rpeg.job.schema import Job
 from rpeg.job.software import ALIKE, ENGINES, TRAINERS
 
@@ -235,6 +236,7 @@ RULES: tuple[Rule, ...] = (
     bounded,
     divisible,
     groups_have_peers,
+    *SELECTION_RULES,
     context_is_long_enough,
     lengths_agree,
     cluster_exists,

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rpeg.algorithms.pieces import with_evaluation
+from rpeg.algorithms.pieces import with_carry_over, with_evaluation
 from rpeg.algorithms.rewarding import with_reward_model
 from rpeg.cluster import Cluster
 from rpeg.ir import Graph
@@ -38,6 +38,7 @@ from rpeg.job.hardware import ClusterChoice, described, is_local
 from rpeg.job.models import ModelSource, resolve_model
 from rpeg.job.rewards import MODEL, Reward, Rewards, uses_model
 from rpeg.job.section import Section
+from rpeg.job.selection import Selection
 from rpeg.job.software import Software
 from rpeg.job.wishes import Wishes
 
@@ -106,7 +107,7 @@ class Data(Section):
 class Batch(Section):
     """What one step trains on. samples = prompts × samples_per_prompt."""
 
-    prompts: Size = Field(description="prompts a step")
+    prompts: Size = Field(description="prompts a step; where groups are selected, of those that pass")
     samples_per_prompt: Size = Field(default=1, description="responses to each prompt")
     minibatches: Size = Field(
         default=1, description="optimizer updates an epoch; they share the samples equally"
@@ -246,6 +247,9 @@ class Job(Section):
         description="name: exact, numeric, … or python:package.module:function; or a list of such, with weights"
     )
     batch: Batch = Field(description="prompts, samples_per_prompt, minibatches")
+    selection: Selection = Field(
+        default_factory=Selection, description="dynamic sampling, where the algorithm selects groups"
+    )
     lengths: Lengths = Field(description="max_prompt and max_response, in tokens")
     sampling: Sampling = Field(default_factory=Sampling, description="temperature, top_p, top_k")
     optimizer: Optimizer = Field(description="lr, and more")
@@ -281,7 +285,19 @@ class Job(Section):
         graph: Graph = self.algorithm.graph()
         if uses_model(self.reward):
             graph = with_reward_model(graph)
+        if self.keeps_leftovers:
+            graph = with_carry_over(graph)
         return with_evaluation(graph, self.evaluation.every) if self.evaluation.every else graph
+
+    @property
+    def selects(self) -> bool:
+        """Whether groups are selected, and further ones generated until there are enough."""
+        return bool(getattr(self.algorithm.hyper, "dynamic_sampling", False))
+
+    @property
+    def keeps_leftovers(self) -> bool:
+        """Whether accepted groups beyond a step's quota are trained at the next one."""
+        return self.selects and self.selection.leftover == "keep"
 
     @property
     def evaluation_reward(self) -> tuple[Reward, ...]:

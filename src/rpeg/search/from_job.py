@@ -14,7 +14,7 @@ from rpeg.search.problem import Permissions, Problem
 from rpeg.sim import Facts
 from rpeg.transforms import Transform
 from rpeg.transforms.sharing import Sharing
-from rpeg.workload import Lengths, Workload, constant, lognormal, observed
+from rpeg.workload import Lengths, Selection, Workload, constant, lognormal, observed
 
 # Tokenisers of at most so many tokens work on bytes; others average about 4 bytes of English text a token.
 _BYTE_LEVEL_VOCABULARY = 512
@@ -41,6 +41,7 @@ def from_job(job: Job, memory_bytes: int, calibration: Calibration | None = None
         job.batch.minibatches,
         job.batch.epochs,
         job.lengths.correlation,
+        _selection(job),
     )
     facts = Facts(
         architectures,
@@ -50,7 +51,12 @@ def from_job(job: Job, memory_bytes: int, calibration: Calibration | None = None
         job.software.engine,
         job.software.trainer,
     )
-    assumptions = tuple(filter(None, (prompt_source, response_source, *_hardware_sources(job, calibration))))
+    assumptions = tuple(
+        filter(
+            None,
+            (prompt_source, response_source, _selection_source(job), *_hardware_sources(job, calibration)),
+        )
+    )
     return Problem(
         graph,
         cluster_of(job, memory_bytes),
@@ -64,6 +70,19 @@ def from_job(job: Job, memory_bytes: int, calibration: Calibration | None = None
     )
 
 
+def _selection(job: Job) -> Selection | None:
+    if not job.selects:
+        return None
+    asked = job.selection
+    return Selection(asked.round_prompts or job.batch.prompts, asked.max_rounds, asked.expected_rejected)
+
+
+def _selection_source(job: Job) -> str:
+    if not job.selects:
+        return ""
+    return f"selection: {job.selection.expected_rejected:.0%} of groups are rejected (selection.expected_rejected)"
+
+
 def wished(job: Job, graph: Graph) -> tuple[Transform, ...]:
     """The transforms that the job's wishes for its plan name."""
     return tuple(Sharing.candidates(graph))[:1] if job.plan.actor_critic_sharing else ()
@@ -72,7 +91,7 @@ def wished(job: Job, graph: Graph) -> tuple[Transform, ...]:
 def permissions_of(job: Job) -> Permissions:
     """What the job lets a plan change of what is learned."""
     return Permissions(
-        job.allow.staleness,
+        job.allow.staleness - job.keeps_leftovers,
         job.plan.staleness,
         job.plan.freshness or "exact",
         job.allow.actor_critic_sharing,

@@ -34,16 +34,23 @@ _ROWS, _TOKENS = 256, (16384, 4096)
 # Rounds in which layouts are chosen anew for what the others leave.
 _ROUNDS = 3
 
+Degrees = tuple[int, int]
+"""(tp, pp)."""
+
 OFFLOADS = 4
 """Levels of offloading: engines that share their devices sleep; then frozen models leave, then optimizers, then all."""
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Devices by stage, and how far models that share a device leave it between their runs."""
+    """Devices by stage, and how far models that share a device leave it between their runs.
+
+    degrees: (tp, pp) of the stages whose layout is not free.
+    """
 
     by_stage: tuple[tuple[str, tuple[int, ...]], ...]
     level: int = 0
+    degrees: tuple[tuple[str, Degrees], ...] = ()
 
 
 def layouts(problem: Problem, blocks: Blocks) -> tuple[Assignment, ...]:
@@ -76,13 +83,12 @@ class _Key:
 @lru_cache(maxsize=256)
 def _layouts(graph: Graph, cluster: Cluster, blocks: Blocks, key: _Key) -> tuple[Assignment, ...]:
     problem = replace(key.problem, graph=graph, cluster=cluster)
-    devices = dict(blocks.by_stage)
     taken: dict[str, float] = {}
     chosen: tuple[Assignment, ...] = ()
     for _ in range(_ROUNDS):
         found: dict[str, Assignment] = {}
         for stage in sorted(graph.stages, key=lambda s: s.kind is not Kind.TRAIN):
-            found[stage.name] = _assigned(problem, devices, blocks.level, stage, found, taken)
+            found[stage.name] = _assigned(problem, blocks, stage, found, taken)
         chosen = tuple(found[stage.name] for stage in graph.stages)
         now = _taken(problem, chosen)
         if all(size <= taken.get(name, 0.0) for name, size in now.items()):
@@ -93,22 +99,22 @@ def _layouts(graph: Graph, cluster: Cluster, blocks: Blocks, key: _Key) -> tuple
 
 def _assigned(
     problem: Problem,
-    devices: dict[str, tuple[int, ...]],
-    level: int,
+    blocks: Blocks,
     stage: Stage,
     found: dict[str, Assignment],
     taken: dict[str, float],
 ) -> Assignment:
     if not stage.models:
         return Assignment(stage.name, Host(0))
+    devices = dict(blocks.by_stage)
     block = devices[stage.name]
-    offload = _offload(problem, devices, level, stage)
+    offload = _offload(problem, devices, blocks.level, stage)
     trainer = problem.graph.trainer(stage.models[0])
     scores = stage.kind is Kind.INFERENCE
     if scores and trainer is not None and devices[trainer.name] == block:
         own = found[trainer.name]  # the same layout: it uses the trainer's weights
         return replace(own, stage=stage.name, recompute="none", offload="none")
-    options = _options(problem, stage, block)
+    options = _options(problem, stage, block, dict(blocks.degrees).get(stage.name))
     best = _best(problem, stage, options, taken.get(stage.name, 0.0))
     return replace(best, offload=offload, bundles=_bundles(best))
 
@@ -128,19 +134,21 @@ def _offload(problem: Problem, devices: dict[str, tuple[int, ...]], level: int, 
     return "all" if frozen and level >= 1 else "none"
 
 
-def _options(problem: Problem, stage: Stage, block: tuple[int, ...]) -> Iterator[Assignment]:
+def _options(
+    problem: Problem, stage: Stage, block: tuple[int, ...], fixed: Degrees | None
+) -> Iterator[Assignment]:
     """Layouts that divide the model, the block and the batch, those that use the fewest devices a replica first."""
     architectures = [problem.facts.architectures[model] for model in stage.models]
     width = site(problem.cluster, Devices(block)).fabric.devices_per_node
-    for tp, pp in _degrees(architectures, len(block), width):
+    for tp, pp in (fixed,) if fixed else degrees(architectures, len(block), width):
         for layout in _sharded(problem, stage, len(block), width, tp, pp):
             if _divides(problem, stage, layout):
                 for microbatch, recompute in _pieces(problem, stage, layout):
                     yield Assignment(stage.name, Devices(block), layout, microbatch, recompute=recompute)
 
 
-def _degrees(architectures: Iterable[Architecture], devices: int, width: int) -> Iterator[tuple[int, int]]:
-    """(tp, pp): tp up to a node, then pipelines of nodes."""
+def degrees(architectures: Iterable[Architecture], devices: int, width: int) -> Iterator[Degrees]:
+    """Tensor parallelism up to a node, then pipelines of nodes: what divides all these models."""
     models = tuple(architectures)
     legal = [
         tp

@@ -10,8 +10,9 @@ from rpeg.errors import InputError
 from rpeg.plan import check
 from rpeg.search.candidate import Candidate
 from rpeg.search.changes import Change, Devices, FasterLinks, ShorterTail, Staleness, more_nodes
+from rpeg.search.estimator import FINAL_STEPS
 from rpeg.search.problem import Problem
-from rpeg.search.rank import FINAL_STEPS, plan_job
+from rpeg.search.rank import plan_job
 from rpeg.sim import Draws, estimate
 
 WORTH = 0.01

@@ -54,7 +54,7 @@ class Splitting(Transform):
 
 
 def _can_be_split(graph: Graph, stage: Stage) -> bool:
-    if stage.scope > Scope.GROUP or stage.name in graph.observers():
+    if stage.scope > Scope.GROUP or stage.name in graph.observers() or graph.selector is not None:
         return False
     taken = graph.data_into(stage.name)
     works = stage.kind is Kind.GENERATE or (stage.kind in (Kind.INFERENCE, Kind.HOST) and bool(taken))

@@ -74,6 +74,8 @@ def _takers(graph: Graph, unit: Unit) -> frozenset[str]:
 
     A minibatch is drawn from the whole step, so that any trainer can take it.
     """
+    if graph.selector is not None:  # what is accepted is known by rounds
+        return frozenset()
     if unit is Unit.MINIBATCH:
         return frozenset(s.name for s in graph.stages if s.kind is Kind.TRAIN)
     takers: set[str] = set()

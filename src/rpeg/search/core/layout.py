@@ -1,4 +1,4 @@
-"""The arrays that the compiled functions work on. Indices of stages follow the stages' names, as lane orders do."""
+"""The arrays that the core works on, of 64-bit numbers. Indices of stages follow the stages' names, as lane orders do."""
 
 from __future__ import annotations
 
@@ -11,8 +11,15 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 HOST, GENERATE, INFERENCE, TRAIN = 0, 1, 2, 3
-SLOTS = 4
-"""Most models that one stage calls."""
+RUN, TRANSFER, RELOAD, OFFLOAD = 0, 1, 2, 3
+OK, INVALID, MISSING_OPTIONS, MISSING_LEVEL, MISSING_TRANSFER = 0, 1, 2, 3, 4
+"""What an evaluation answers: a step, no plan, or which row of the tables is missing."""
+
+SLOTS, MOST_STAGES, MOST_EDGES = 4, 24, 64
+"""Most models that one stage calls; most stages and weights edges of a structure."""
+
+LEVELS, PER_OCTAVE = 64, 2
+"""Sizes of an engine's cache: from its longest sequence in steps of a quarter octave."""
 
 
 class Shape(NamedTuple):
@@ -43,7 +50,9 @@ class Rows(NamedTuple):
     """The tables: options of profiles on blocks, and what they cost; rows grow as they are asked for.
 
     where: (profiles, kinds, units + 1, alignments, 2) first option and count, first = -1: not known yet.
-    layout: (O,) number of the layout. core: (O, SLOTS, 2) place in `seconds` of items × draws, for weights that are
+    layout: (O,) number of the layout. holds: (O,) number of what weights it has where: transfers are by pairs of these.
+    least: (O,) mean seconds of all items at least, 0 where that is not known. work: (profiles, kinds) the least of that
+    times units among all options known. core: (O, SLOTS, 2) place in `seconds` of items × draws, for weights that are
     copies or frozen (0) and that are the trainer's own (1); -1 for none. held: (O, SLOTS, 2, 8) bytes at the peak, of
     resting weights, of the resting rest; seconds to move weights, the rest, both; bytes at the peak where the holder
     offloads, and of the process. host: (O, SLOTS, 4) bytes of a node's host when nothing, the optimizer, all is
@@ -55,6 +64,9 @@ class Rows(NamedTuple):
 
     where: Ints
     layout: Ints
+    holds: Ints
+    least: Floats
+    work: Floats
     core: Ints
     held: Floats
     host: Floats
@@ -93,103 +105,3 @@ class State(NamedTuple):
     option: Ints
     offload: Ints
     shift: Ints
-
-
-LEVELS = 64
-PER_OCTAVE = 4
-
-
-class Work(NamedTuple):
-    """Room to work in, for one chain. N items and A arcs at most, D draws."""
-
-    row: Ints
-    trained: Ints
-    tenant: Ints
-    copy: Ints
-    away: Ints
-    users: Ints
-    item_stage: Ints
-    item_kind: Ints
-    item_mask: Ints
-    item_shift: Ints
-    duration: Floats
-    mean: Floats
-    offset: Floats
-    offset_mean: Floats
-    src: Ints
-    dst: Ints
-    key: Ints
-    height: Ints
-    head: Ints
-    by_src: Ints
-    rank: Floats
-    ints: Ints
-    floats: Floats
-    sequence: Ints
-    policy: Ints
-    miss: Ints
-    into: Ints
-    weight: Floats
-    uses: Ints
-    sizes: Floats
-    hosts: Floats
-    gone: Ints
-    cache: Floats
-    names: Ints
-    most: Floats
-    places: Ints
-    there: Ints
-    beside: Ints
-
-
-def work(shape: Shape, draws: int, islands: int) -> Work:
-    """Enough for any plan of a structure."""
-    stages = len(shape.kind)
-    runs = int(shape.parts.sum())
-    items = runs + len(shape.edges) + 2 * stages
-    most = int(shape.parts.max(initial=1))
-    arcs = (
-        len(shape.arcs) + len(shape.edges) * (2 * most + 2) + 2 * stages * (items + 2) + items * (islands + 1)
-    )
-    z, most_uses = np.zeros, stages * SLOTS
-    ints, floats = np.int64, np.float64
-    return Work(
-        z(stages, ints),
-        z((stages, SLOTS), ints),
-        z((stages, SLOTS), ints),
-        z(max(1, len(shape.edges)), ints),
-        z(stages, ints),
-        z(stages, ints),
-        z(items, ints),
-        z(items, ints),
-        z(items, ints),
-        z(items, ints),
-        z((items, draws), floats),
-        z(items, floats),
-        z((max(1, len(shape.bases)), draws), floats),
-        z(max(1, len(shape.bases)), floats),
-        z(arcs, ints),
-        z(arcs, ints),
-        z(arcs, ints),
-        z(arcs, ints),
-        z(items + 1, ints),
-        z(arcs, ints),
-        z(items, floats),
-        z((16, items + islands + stages * SLOTS + 2), ints),
-        z((16, items + islands + stages * SLOTS + 2), floats),
-        z(items, ints),
-        z(items, ints),
-        z(8, ints),
-        z(arcs, ints),
-        z(arcs, floats),
-        z((most_uses, 5), ints),
-        z((most_uses, 4), floats),
-        z((most_uses, 4), floats),
-        z((stages, SLOTS), ints),
-        z((stages, islands), floats),
-        z(3 * most_uses, ints),
-        z(3 * most_uses, floats),
-        z(items + most_uses, ints),
-        z(items, ints),
-        z(stages, ints),
-    )
