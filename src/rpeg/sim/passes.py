@@ -235,8 +235,12 @@ def _bytes(data: Sequence[str], batch: Batch) -> float:
     words = {
         "prompts": prompts,
         "rollouts": prompts + 2 * responses,
+        "candidates": prompts + 2 * responses,
         "rewards": len(batch.ids),
         "model_rewards": len(batch.ids),
+        "candidate_rewards": len(batch.ids),
+        "model_candidate_rewards": len(batch.ids),
+        "final_values": len(batch.ids),
     }
     return float(_WORD_BYTES * sum(words.get(name, responses) for name in data))
 

@@ -203,8 +203,12 @@ def fetched_bytes(graph: Graph, stage: Stage, batch: Batch) -> float:
     words = {
         "prompts": prompts,
         "rollouts": prompts + 2 * responses,
+        "candidates": prompts + 2 * responses,
         "rewards": len(batch.ids),
         "model_rewards": len(batch.ids),
+        "candidate_rewards": len(batch.ids),
+        "model_candidate_rewards": len(batch.ids),
+        "final_values": len(batch.ids),
     }
     data = [edge.data for edge in graph.data_into(stage.name)]
     return float(_WORD_BYTES * sum(words.get(name, responses) for name in data))
