@@ -5,31 +5,20 @@ Tensor parallelism stays within a node and pipelines are taken only where nothin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import cast
 
-from rpeg import cost
-from rpeg.architecture import Architecture, Head
 from rpeg.cluster import Cluster
-from rpeg.cost import Execution, Sequences
-from rpeg.cost.generating import Policy
-from rpeg.cost.memory import cache_room
 from rpeg.errors import InputError
 from rpeg.ir import Graph, Kind, Stage
-from rpeg.plan import Assignment, Devices, Host, Parallelism, Plan, lower
+from rpeg.plan import Assignment, Devices, Host, Plan, lower
+from rpeg.search.alternatives import Alternative, Key, alternatives
 from rpeg.search.problem import Problem
-from rpeg.sim.hardware.layouts import execution_of, mean_tokens, software_of
-from rpeg.sim.hardware.memory import tenant_of, update_batch, uses
-from rpeg.sim.hardware.sites import site
-from rpeg.workload import Workload
+from rpeg.sim.hardware.memory import tenant_of, uses
 
 # Blocks of more devices are worked on in bundles, at most so many.
 _SINGLE, _BUNDLES = 64, 8
-
-# Responses that an engine's replica holds at once; tokens of a micro-batch: more hardly use a device better.
-_ROWS, _TOKENS = 256, (16384, 4096)
 
 # Rounds in which layouts are chosen anew for what the others leave.
 _ROUNDS = 3
@@ -51,30 +40,11 @@ def layouts(problem: Problem, blocks: Blocks) -> tuple[Assignment, ...]:
 
     Where nothing fits the leanest is taken; the plan's memory says what is short.
     """
-    return _layouts(problem.graph, problem.cluster, blocks, _Key(problem))
-
-
-class _Key:
-    """A problem as a key of a cache: by identity, as its mappings cannot be hashed."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self._key = (
-            id(problem.facts.architectures),
-            problem.workload,
-            problem.microbatch,
-            problem.facts.trainer,
-        )
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and self._key == other._key
+    return _layouts(problem.graph, problem.cluster, blocks, Key(problem))
 
 
 @lru_cache(maxsize=256)
-def _layouts(graph: Graph, cluster: Cluster, blocks: Blocks, key: _Key) -> tuple[Assignment, ...]:
+def _layouts(graph: Graph, cluster: Cluster, blocks: Blocks, key: Key) -> tuple[Assignment, ...]:
     problem = replace(key.problem, graph=graph, cluster=cluster)
     devices = dict(blocks.by_stage)
     taken: dict[str, float] = {}
@@ -108,8 +78,8 @@ def _assigned(
     if scores and trainer is not None and devices[trainer.name] == block:
         own = found[trainer.name]  # the same layout: it uses the trainer's weights
         return replace(own, stage=stage.name, recompute="none", offload="none")
-    options = _options(problem, stage, block)
-    best = _best(problem, stage, options, taken.get(stage.name, 0.0))
+    best = _best(problem, stage, alternatives(problem, stage, block), taken.get(stage.name, 0.0))
+    best = replace(best, block=Devices(block))
     return replace(best, offload=offload, bundles=_bundles(best))
 
 
@@ -128,169 +98,23 @@ def _offload(problem: Problem, devices: dict[str, tuple[int, ...]], level: int, 
     return "all" if frozen and level >= 1 else "none"
 
 
-def _options(problem: Problem, stage: Stage, block: tuple[int, ...]) -> Iterator[Assignment]:
-    """Layouts that divide the model, the block and the batch, those that use the fewest devices a replica first."""
-    architectures = [problem.facts.architectures[model] for model in stage.models]
-    width = site(problem.cluster, Devices(block)).fabric.devices_per_node
-    for tp, pp in _degrees(architectures, len(block), width):
-        for layout in _sharded(problem, stage, len(block), width, tp, pp):
-            if _divides(problem, stage, layout):
-                for microbatch, recompute in _pieces(problem, stage, layout):
-                    yield Assignment(stage.name, Devices(block), layout, microbatch, recompute=recompute)
-
-
-def _degrees(architectures: Iterable[Architecture], devices: int, width: int) -> Iterator[tuple[int, int]]:
-    """(tp, pp): tp up to a node, then pipelines of nodes."""
-    models = tuple(architectures)
-    legal = [
-        tp
-        for tp in (1, 2, 4, 8)
-        if tp <= width and devices % tp == 0 and all(_cuts(model, tp) for model in models)
-    ] or [1]
-    yield from ((tp, 1) for tp in legal)
-    pp = 2
-    while legal[-1] * pp <= devices:
-        if devices % (legal[-1] * pp) == 0 and all(model.layers % pp == 0 for model in models):
-            yield legal[-1], pp
-        pp *= 2
-
-
-def _cuts(model: Architecture, tp: int) -> bool:
-    kv = model.latent is not None or model.kv_heads % tp == 0 or tp % model.kv_heads == 0
-    return model.heads % tp == 0 and kv
-
-
-def _sharded(
-    problem: Problem, stage: Stage, devices: int, width: int, tp: int, pp: int
-) -> Iterator[Parallelism]:
-    """Whole replicas and ZeRO, within nodes and over all, as the stage's stack does it."""
-    dp = devices // (tp * pp)
-    plain = Parallelism(dp=dp, tp=tp, pp=pp, sequence_parallel=tp > 1 and stage.kind is not Kind.GENERATE)
-    if stage.kind is not Kind.TRAIN:
-        yield plain
-    if stage.kind is Kind.GENERATE or dp == 1:
-        if stage.kind is Kind.TRAIN:
-            yield plain
-        return
-    if problem.facts.trainer == "megatron":
-        if stage.kind is Kind.TRAIN:
-            yield replace(plain, zero=1)
-        return
-    yield replace(plain, zero=3)
-    for shard in (width // tp, 8 * width // tp):
-        if 1 < shard < dp and dp % shard == 0 and stage.kind is Kind.TRAIN:
-            yield replace(plain, zero=3, shard=shard)
-
-
-def _divides(problem: Problem, stage: Stage, layout: Parallelism) -> bool:
-    w = problem.workload
-    if stage.kind is Kind.TRAIN:
-        return (w.samples // w.minibatches) % layout.dp == 0
-    return layout.dp <= (w.prompts if stage.kind is Kind.GENERATE else w.samples)
-
-
-def _pieces(problem: Problem, stage: Stage, layout: Parallelism) -> Iterator[tuple[int, str]]:
-    """(micro-batch, recompute)."""
-    w = problem.workload
-    if stage.kind is Kind.GENERATE:
-        yield min(_ROWS, -(-w.samples // layout.dp)), "none"
-        return
-    updates = w.minibatches if stage.kind is Kind.TRAIN else 1
-    most = max(1, min(problem.microbatch, -(-w.samples // (updates * layout.dp))))
-    sizes = sorted({max(1, min(most, tokens // mean_tokens(w))) for tokens in _TOKENS}, reverse=True)
-    for recompute in ("none", "full") if stage.kind is Kind.TRAIN else ("none",):
-        yield from ((size, recompute) for size in sizes)
-
-
-def _best(problem: Problem, stage: Stage, options: Iterator[Assignment], taken_bytes: float) -> Assignment:
+def _best(problem: Problem, stage: Stage, found: Iterable[Alternative], taken_bytes: float) -> Assignment:
     """The fastest of those that fit beside what others keep; pipelines only where nothing else does.
 
     Else the one that needs least.
     """
-    fitting: list[Assignment] = []
-    least: tuple[float, Assignment] | None = None
-    for option in options:
-        assert isinstance(option.block, Devices)
-        if fitting and option.parallelism.pp > 1:
+    fitting: list[Alternative] = []
+    least: Alternative | None = None
+    for one in found:
+        if fitting and one.assignment.parallelism.pp > 1:
             break
-        capacity = site(problem.cluster, option.block).kind.usable_memory_bytes - taken_bytes
-        try:
-            need = _need(problem, stage, option)
-        except InputError:
-            continue
-        if need <= capacity:
-            fitting.append(option)
-        if least is None or need < least[0]:
-            least = (need, option)
-    if not fitting and least is None:
+        if one.need_bytes <= one.capacity_bytes - taken_bytes:
+            fitting.append(one)
+        if least is None or one.need_bytes < least.need_bytes:
+            least = one
+    if least is None:
         raise InputError(_no_layout(problem, stage))
-    if not fitting and least is not None:
-        return least[1]
-    return min(fitting, key=lambda option: _seconds(problem, stage, option))
-
-
-def _need(problem: Problem, stage: Stage, option: Assignment) -> float:
-    """Bytes of the fullest device, were the stage alone there."""
-    w, facts = problem.workload, problem.facts
-    assert isinstance(option.block, Devices)
-    machine = site(problem.cluster, option.block).machine(software_of(facts, stage))
-    need = 0.0
-    for model in stage.models:
-        architecture, heads = facts.architectures[model], problem.graph.model(model).heads
-        execution = execution_of(w, facts, stage, option, trained=stage.kind is Kind.TRAIN)
-        if stage.kind is Kind.GENERATE:
-            rows = option.microbatch
-            found = cost.generate_memory(architecture, execution, machine, rows=1, context=w.longest)
-            room = cache_room(architecture, execution, machine, rows=rows)
-            need = max(need, found.peak.device_bytes, 0.0 if room else float("inf"))
-        else:
-            measure = cost.train_memory if stage.kind is Kind.TRAIN else cost.infer_memory
-            found = measure(architecture, update_batch(w), execution, machine, heads=heads)
-            need += found.peak.device_bytes
-    return need
-
-
-def _seconds(problem: Problem, stage: Stage, option: Assignment) -> float:
-    """Of one drawn step."""
-    w, facts = problem.workload, problem.facts
-    assert isinstance(option.block, Devices)
-    machine = site(problem.cluster, option.block).machine(software_of(facts, stage))
-    execution = execution_of(w, facts, stage, option, trained=stage.kind is Kind.TRAIN)
-    total = 0.0
-    for model in stage.models:
-        architecture = facts.architectures[model]
-        heads = cast("tuple[Head, ...]", problem.graph.model(model).heads)
-        if stage.kind is Kind.GENERATE:
-            total += _generation(architecture, w, execution, machine)
-            continue
-        sequences = _drawn(w)
-        if stage.kind is Kind.TRAIN:
-            total += cost.train_stage(
-                architecture, sequences, execution, machine, updates=w.minibatches, heads=heads
-            ).seconds
-        else:
-            total += cost.infer_stage(architecture, sequences, execution, machine, heads=heads).seconds
-    return total
-
-
-@lru_cache(maxsize=16)
-def _drawn(workload: Workload) -> Sequences:
-    return Sequences.of(*workload.draw(0, 0))
-
-
-@lru_cache(maxsize=1024)
-def _generation(
-    architecture: Architecture, w: Workload, execution: Execution, machine: cost.Machine
-) -> float:
-    found = cost.generate_stage(
-        architecture,
-        *w.draw(0, 0),
-        execution,
-        machine,
-        samples_per_prompt=w.samples_per_prompt,
-        policy=Policy(max_rows=execution.microbatch),
-    )
-    return found.seconds
+    return min(fitting, key=lambda one: one.seconds).assignment if fitting else least.assignment
 
 
 def _taken(problem: Problem, chosen: tuple[Assignment, ...]) -> dict[str, float]:
