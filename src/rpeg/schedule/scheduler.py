@@ -61,6 +61,7 @@ class Scheduler:
         self._heads: dict[str, Item | None] = {name: next(items, None) for name, items in self._lanes.items()}
         self._finished: set[Item] = set()
         self._produced: dict[tuple[Item, int], tuple[tuple[int, ...], tuple[int, ...]]] = {}
+        self._gathered: dict[tuple[tuple[int, ...], int], tuple[tuple[int, ...], tuple[int, ...]]] = {}
         # (step, generator) → sample → (base part, length)
         self._arrived: dict[tuple[int, str], dict[int, tuple[int, int]]] = {}
         self._running: dict[Item, Task] = {}
@@ -121,13 +122,15 @@ class Scheduler:
 
     def ids_of(self, parts: tuple[int, ...], step: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """(ids, lengths) of the samples that these base parts hold at a step; of several generators' the first's."""
-        found: dict[int, int] = {}
-        for part in parts:
-            base = self.lowered.parts[part]
-            got = self._produced[Item(ItemKind.RUN, base.stage, step, base.item, base.replica), part]
-            for sample, length in zip(*got, strict=True):
-                found.setdefault(sample, length)
-        return tuple(found), tuple(found.values())
+        if (parts, step) not in self._gathered:
+            found: dict[int, int] = {}
+            for part in parts:
+                base = self.lowered.parts[part]
+                got = self._produced[Item(ItemKind.RUN, base.stage, step, base.item, base.replica), part]
+                for sample, length in zip(*got, strict=True):
+                    found.setdefault(sample, length)
+            self._gathered[parts, step] = tuple(found), tuple(found.values())
+        return self._gathered[parts, step]
 
     def _on_produced(self, event: Produced, task: Task) -> None:
         key = (event.item, event.part)
@@ -175,6 +178,7 @@ class Scheduler:
         self._finished = {i for i in self._finished if i.step >= limit}
         self._produced = {key: got for key, got in self._produced.items() if key[0].step >= limit}
         self._arrived = {key: got for key, got in self._arrived.items() if key[0] >= limit}
+        self._gathered = {key: got for key, got in self._gathered.items() if key[1] >= limit}
 
     def _launch(self, candidates: Iterable[Item]) -> tuple[Command, ...]:
         if self._failed is not None:
