@@ -13,7 +13,8 @@ from rpeg.errors import PlanError, nearest
 from rpeg.ir import Kind, Unit, verify
 from rpeg.plan.assignment import Devices, Host
 from rpeg.plan.item import Slot
-from rpeg.plan.lowering import Lowered, lower
+from rpeg.plan.lowered import Lowered
+from rpeg.plan.lowering import lower
 from rpeg.plan.plan import Plan
 from rpeg.plan.resting import owners
 
@@ -104,8 +105,9 @@ def batches_divide(plan: Plan) -> Iterator[str]:
                 f"stage {stage.name}: minibatches of {minibatch} samples do not divide over dp {a.parallelism.dp}; "
                 f"dp {_nearest_divisors(minibatch, a.parallelism.dp)} would"
             )
-        if stage.kind is Kind.GENERATE and a.parallelism.dp > w.prompts:
-            yield f"stage {stage.name} has dp {a.parallelism.dp} and {w.prompts} prompts; a replica would have none"
+        prompts = w.round_prompts if stage.name in plan.graph.rounds else w.prompts
+        if stage.kind is Kind.GENERATE and a.parallelism.dp > prompts:
+            yield f"stage {stage.name} has dp {a.parallelism.dp} and {prompts} prompts; a replica would have none"
 
 
 def parts_are_supported(plan: Plan) -> Iterator[str]:

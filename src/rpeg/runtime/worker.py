@@ -11,7 +11,7 @@ import resource
 import socket
 import sys
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,14 +21,14 @@ import torch
 import torch.distributed as dist
 
 from rpeg.algorithms import shaping
-from rpeg.backends.data import Prompts, load_prompts, load_tokenizer
+from rpeg.backends.data import Prompt, Prompts, load_prompts, load_tokenizer
 from rpeg.backends.data.respelling import Respelling, of_reward_model
-from rpeg.backends.generation.protocol import to_samples
+from rpeg.backends.generation.protocol import Request, Response, to_samples
 from rpeg.backends.reward.total import Total, make_total
 from rpeg.backends.samples import Samples
 from rpeg.backends.weights import Published, canary_tokens, check_canary
 from rpeg.errors import RunError
-from rpeg.ir import Kind, Op, Stage
+from rpeg.ir import KEPT, Kind, Op, Stage
 from rpeg.plan import Assignment, Devices, lower
 from rpeg.runtime import assessing, evaluating, generating, hosting, training
 from rpeg.runtime.carried import Carried
@@ -36,6 +36,7 @@ from rpeg.runtime.holdings import DTYPES, Holding, Holdings
 from rpeg.runtime.inputs import Inputs
 from rpeg.runtime.mismatch import batch_metrics
 from rpeg.runtime.reading import reading_of
+from rpeg.runtime.selecting import Selector
 from rpeg.runtime.work import Answer, Done, Part, Station, Work, bundle, pack
 from rpeg.schedule import share
 from rpeg.trace import JsonLines, Span, span_file
@@ -69,6 +70,7 @@ class Worker:
         self.lowered = lower(self.graph, self.plan.assignments, self.workload)
         self._spans = JsonLines(span_file(station.trace, station.name))
         self.reading = reading_of(station)
+        self.selector = Selector(self.graph, self.job, self.workload, station.trace.parent)
         self._reports = training.Reports()
         _settle(station)
 
@@ -97,29 +99,28 @@ class Worker:
         return _memory_bytes(self.station)
 
     def publish_initial(self) -> dict[str, Any]:
-        """References to the weights that the run begins with, from the first rank of each trainer."""
-        references: dict[str, Any] = {}
+        """The weights that the run begins with, from the first rank of each trainer."""
+        broadcasts: dict[str, Any] = {}
         for model, holding in self.holdings.trained.items():
-            references.update(self._publish(holding, model, holding.version))
-        # Kept here: a reference inside an answer does not keep alive what it points to.
-        self._initial = {model: _store(broadcast) for model, broadcast in references.items()}
-        return self._initial
+            broadcasts.update(self._publish(holding, model, holding.version))
+        return broadcasts
 
     def receive_initial(self, broadcasts: Mapping[str, Any]) -> None:
         """Brings copies to the version that the run begins with."""
         for holding in self.holdings.copies.values():
-            self._receive(holding, _fetch(broadcasts[holding.model]))
+            self._receive(holding, broadcasts[holding.model])
 
     def run(self, work: Work, *batches: Samples) -> Any:
         """An item of a stage from which nothing is expected before its end: its answers, bundled."""
-        return bundle(self._answers(work, batches), work.contents)
+        return bundle(self.answers(work, batches), work.contents)
 
     def stream(self, work: Work, *batches: Samples) -> Iterator[Any]:
-        """An item of a stage. A `Part` for each base part of a generator, and `Done` at the end, each packed."""
-        for answer in self._answers(work, batches):
+        """The answers to an item one by one, each packed."""
+        for answer in self.answers(work, batches):
             yield from pack(answer)
 
-    def _answers(self, work: Work, batches: Sequence[Samples]) -> Iterator[Answer]:
+    def answers(self, work: Work, batches: Sequence[Samples]) -> Iterator[Answer]:
+        """An item of a stage. A `Part` for each base part of a generator, and `Done` at the end."""
         stage = self.graph.stage(work.item.name)
         inputs = Inputs(work.data, batches)
         # The end must be written before it is told: whoever reads the log then finds the span.
@@ -132,6 +133,8 @@ class Worker:
                 done = self._assess(work, stage, inputs, notes)
             elif stage.kind is Kind.TRAIN:
                 done = self._train(work, stage, inputs, notes)
+            elif stage == self.graph.selector:
+                done = yield from self._select(work, inputs, notes)
             elif stage.kind is Kind.HOST:
                 done = self._host(work, stage, inputs, notes)
             else:
@@ -175,7 +178,11 @@ class Worker:
         greedy = any(op.name == "sample_greedy" for op in stage.ops)
         sampling = generating.sampling_of(self.job, self._stop_token_ids, temperature=0.0 if greedy else None)
         engine = self.holdings.engine(stage.name)
-        responses = engine.generate(requests, sampling, seed=self.job.seed, version=holding.version)
+
+        def answer(asked: list[Request]) -> Iterable[Response]:
+            return engine.generate(asked, sampling, seed=self.job.seed, version=holding.version)
+
+        responses = generating.once_a_prompt(requests, answer) if greedy else answer(requests)
         group = self.workload.samples_per_prompt if generating.streams_by_group(self.graph, stage.name) else 1
         batches = []
         for number, part in generating.in_parts(responses, work.parts, group):
@@ -233,7 +240,7 @@ class Worker:
     def _as_the_reward_model_reads(self, samples: Samples, step: int) -> Samples:
         if self.respelling is None:
             return samples
-        prompts = hosting.asked(samples, self.prompts, self.workload, step)
+        prompts = self._asked(samples, step)
         return self.respelling.of(samples, prompts, hosting.decode(samples, self.tokenizer))
 
     def _train(self, work: Work, stage: Stage, inputs: Inputs, notes: Notes) -> Done:
@@ -283,8 +290,10 @@ class Worker:
     def _host(self, work: Work, stage: Stage, inputs: Inputs, notes: Notes) -> Done:
         step = work.item.step
         if not work.data:
-            batch = hosting.prompt_batch(self.prompts, self.workload, step)
-            return Done(batch, metrics={"epoch": self.prompts.epoch(step)})
+            place, count = self.selector.place(step, work.item.part), self.workload.round_prompts
+            first = step * self.workload.asked + work.item.part * count * self.workload.samples_per_prompt
+            batch = hosting.prompt_batch(self.prompts.at(place, count), self.workload, first)
+            return Done(batch, metrics={"epoch": self.prompts.epochs_until(place + count)})
         samples = inputs.joined(work.ids)
         notes.ids, notes.tokens = list(work.ids), int(samples.lengths.sum())
         verifies = next((op for op in stage.ops if op.name == "verify"), None)
@@ -297,11 +306,30 @@ class Worker:
         self.reading.advantages(step, samples, columns)
         return Done(columns, metrics=metrics)
 
+    def _select(self, work: Work, inputs: Inputs, notes: Notes) -> Generator[Answer, None, Done]:
+        samples, step = inputs.joined(sorted(work.ids)), work.item.step
+        notes.ids, notes.tokens = list(work.ids), int(samples.lengths.sum())
+
+        def told() -> tuple[list[str], list[str]]:
+            texts = hosting.decode(samples, self.tokenizer)
+            return [prompt.text for prompt in self._asked(samples, step)], texts
+
+        found = self.selector.select(step, work.item.part, samples, work.wanted, told)
+        yield from found.verdicts
+        batch = found.accepted
+        for number, _ in work.parts:
+            yield Part(number, tuple(batch.ids.tolist()), tuple(batch.lengths.tolist()), batch)
+        return Done(metrics=dict(found.metrics), warnings=found.warnings)
+
+    def _asked(self, samples: Samples, step: int) -> list[Prompt]:
+        place = self.selector.first_place(step)
+        return hosting.asked(samples, self.prompts, self.workload, step, place)
+
     def _verify(self, samples: Samples, op: Op, step: int) -> Done:
-        prompts = hosting.asked(samples, self.prompts, self.workload, step)
+        prompts = self._asked(samples, step)
         texts = hosting.decode(samples, self.tokenizer)
         done, report = hosting.verify(samples, op, prompts, texts, self.total)
-        if "rewards" in op.gives:
+        if op.gives[0] in hosting.REWARDS:
             self.reading.texts(step, samples, prompts, texts, report)
         return done
 
@@ -351,7 +379,8 @@ class Worker:
             if stage.kind is Kind.GENERATE and self.graph.out_of(stage.name)
             for edge in self.graph.weights_into(stage.name)
         ]
-        training.check_staleness(samples, min(bounds, default=0), step, step)
+        older = self.graph.selector is not None and KEPT in self.graph.selector.gives
+        training.check_staleness(samples, max(0, min(bounds, default=0) - older), step, step)
 
     def _rank_in(self, assignment: Assignment) -> tuple[int, int]:
         """(this worker's data-parallel rank in a gang, ranks)."""
@@ -434,16 +463,3 @@ def _memory_bytes(station: Station) -> int:
         return int(torch.cuda.max_memory_allocated())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak if sys.platform == "darwin" else peak * 1024)
-
-
-def _store(value: Any) -> Any:
-    """A reference that other workers can take the value from; the value stays on this node."""
-    import ray
-
-    return ray.put(value)
-
-
-def _fetch(reference: Any) -> Any:
-    import ray
-
-    return ray.get(reference)

@@ -5,23 +5,32 @@ Tensor parallelism stays within a node and pipelines are taken only where nothin
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from rpeg.architecture import Architecture
 from rpeg.cluster import Cluster
 from rpeg.errors import InputError
 from rpeg.ir import Graph, Kind, Stage
-from rpeg.plan import Assignment, Devices, Host, Plan, lower
-from rpeg.search.alternatives import Alternative, Key, alternatives
+from rpeg.plan import Assignment, Devices, Host, Parallelism, Plan, lower
+from rpeg.search.alternatives import Alternative, Key, alternative
 from rpeg.search.problem import Problem
+from rpeg.sim.hardware.layouts import mean_tokens
 from rpeg.sim.hardware.memory import tenant_of, uses
+from rpeg.sim.hardware.sites import site
 
 # Blocks of more devices are worked on in bundles, at most so many.
 _SINGLE, _BUNDLES = 64, 8
 
+# Responses that an engine's replica holds at once; tokens of a micro-batch: more hardly use a device better.
+_ROWS, _TOKENS = 256, (16384, 4096)
+
 # Rounds in which layouts are chosen anew for what the others leave.
 _ROUNDS = 3
+
+Degrees = tuple[int, int]
+"""(tp, pp)."""
 
 OFFLOADS = 4
 """Levels of offloading: engines that share their devices sleep; then frozen models leave, then optimizers, then all."""
@@ -29,10 +38,14 @@ OFFLOADS = 4
 
 @dataclass(frozen=True)
 class Blocks:
-    """Devices by stage, and how far models that share a device leave it between their runs."""
+    """Devices by stage, and how far models that share a device leave it between their runs.
+
+    degrees: (tp, pp) of the stages whose layout is not free.
+    """
 
     by_stage: tuple[tuple[str, tuple[int, ...]], ...]
     level: int = 0
+    degrees: tuple[tuple[str, Degrees], ...] = ()
 
 
 def layouts(problem: Problem, blocks: Blocks) -> tuple[Assignment, ...]:
@@ -46,13 +59,12 @@ def layouts(problem: Problem, blocks: Blocks) -> tuple[Assignment, ...]:
 @lru_cache(maxsize=256)
 def _layouts(graph: Graph, cluster: Cluster, blocks: Blocks, key: Key) -> tuple[Assignment, ...]:
     problem = replace(key.problem, graph=graph, cluster=cluster)
-    devices = dict(blocks.by_stage)
     taken: dict[str, float] = {}
     chosen: tuple[Assignment, ...] = ()
     for _ in range(_ROUNDS):
         found: dict[str, Assignment] = {}
         for stage in sorted(graph.stages, key=lambda s: s.kind is not Kind.TRAIN):
-            found[stage.name] = _assigned(problem, devices, blocks.level, stage, found, taken)
+            found[stage.name] = _assigned(problem, blocks, stage, found, taken)
         chosen = tuple(found[stage.name] for stage in graph.stages)
         now = _taken(problem, chosen)
         if all(size <= taken.get(name, 0.0) for name, size in now.items()):
@@ -63,27 +75,27 @@ def _layouts(graph: Graph, cluster: Cluster, blocks: Blocks, key: Key) -> tuple[
 
 def _assigned(
     problem: Problem,
-    devices: dict[str, tuple[int, ...]],
-    level: int,
+    blocks: Blocks,
     stage: Stage,
     found: dict[str, Assignment],
     taken: dict[str, float],
 ) -> Assignment:
     if not stage.models:
         return Assignment(stage.name, Host(0))
+    devices = dict(blocks.by_stage)
     block = devices[stage.name]
-    offload = _offload(problem, devices, level, stage)
+    offload = offload_at(problem, devices, blocks.level, stage)
     trainer = problem.graph.trainer(stage.models[0])
     scores = stage.kind is Kind.INFERENCE
     if scores and trainer is not None and devices[trainer.name] == block:
         own = found[trainer.name]  # the same layout: it uses the trainer's weights
         return replace(own, stage=stage.name, recompute="none", offload="none")
-    best = _best(problem, stage, alternatives(problem, stage, block), taken.get(stage.name, 0.0))
-    best = replace(best, block=Devices(block))
-    return replace(best, offload=offload, bundles=_bundles(best))
+    options = _options(problem, stage, block, dict(blocks.degrees).get(stage.name))
+    best = best_option(problem, stage, options, taken.get(stage.name, 0.0))
+    return replace(best, offload=offload, bundles=bundles_of(best))
 
 
-def _offload(problem: Problem, devices: dict[str, tuple[int, ...]], level: int, stage: Stage) -> str:
+def offload_at(problem: Problem, devices: dict[str, tuple[int, ...]], level: int, stage: Stage) -> str:
     """What leaves the device between the stage's runs, where others want it meanwhile."""
     own = set(devices[stage.name])
     sharing = (name for name, ids in devices.items() if name != stage.name and not own.isdisjoint(ids))
@@ -98,23 +110,108 @@ def _offload(problem: Problem, devices: dict[str, tuple[int, ...]], level: int, 
     return "all" if frozen and level >= 1 else "none"
 
 
-def _best(problem: Problem, stage: Stage, found: Iterable[Alternative], taken_bytes: float) -> Assignment:
+def _options(
+    problem: Problem, stage: Stage, block: tuple[int, ...], fixed: Degrees | None
+) -> Iterator[Assignment]:
+    """Layouts that divide the model, the block and the batch, those that use the fewest devices a replica first."""
+    architectures = [problem.facts.architectures[model] for model in stage.models]
+    width = site(problem.cluster, Devices(block)).fabric.devices_per_node
+    for tp, pp in (fixed,) if fixed else degrees(architectures, len(block), width):
+        for layout in sharded(problem, stage, len(block), width, tp, pp):
+            if divides(problem, stage, layout):
+                for microbatch, recompute in pieces(problem, stage, layout):
+                    yield Assignment(stage.name, Devices(block), layout, microbatch, recompute=recompute)
+
+
+def degrees(architectures: Iterable[Architecture], devices: int, width: int) -> Iterator[Degrees]:
+    """Tensor parallelism up to a node, then pipelines of nodes: what divides all these models."""
+    models = tuple(architectures)
+    legal = [
+        tp
+        for tp in (1, 2, 4, 8)
+        if tp <= width and devices % tp == 0 and all(_cuts(model, tp) for model in models)
+    ] or [1]
+    yield from ((tp, 1) for tp in legal)
+    pp = 2
+    while legal[-1] * pp <= devices:
+        if devices % (legal[-1] * pp) == 0 and all(model.layers % pp == 0 for model in models):
+            yield legal[-1], pp
+        pp *= 2
+
+
+def _cuts(model: Architecture, tp: int) -> bool:
+    kv = model.latent is not None or model.kv_heads % tp == 0 or tp % model.kv_heads == 0
+    return model.heads % tp == 0 and kv
+
+
+def sharded(
+    problem: Problem, stage: Stage, devices: int, width: int, tp: int, pp: int
+) -> Iterator[Parallelism]:
+    """Whole replicas and ZeRO, within nodes and over all, as the stage's stack does it."""
+    dp = devices // (tp * pp)
+    plain = Parallelism(dp=dp, tp=tp, pp=pp, sequence_parallel=tp > 1 and stage.kind is not Kind.GENERATE)
+    if stage.kind is not Kind.TRAIN:
+        yield plain
+    if stage.kind is Kind.GENERATE or dp == 1:
+        if stage.kind is Kind.TRAIN:
+            yield plain
+        return
+    if problem.facts.trainer == "megatron":
+        if stage.kind is Kind.TRAIN:
+            yield replace(plain, zero=1)
+        return
+    yield replace(plain, zero=3)
+    for shard in (width // tp, 8 * width // tp):
+        if 1 < shard < dp and dp % shard == 0 and stage.kind is Kind.TRAIN:
+            yield replace(plain, zero=3, shard=shard)
+
+
+def divides(problem: Problem, stage: Stage, layout: Parallelism) -> bool:
+    """Whether every replica has an equal share of a minibatch, or something to generate or to score."""
+    w = problem.workload
+    if stage.kind is Kind.TRAIN:
+        return (w.samples // w.minibatches) % layout.dp == 0
+    return layout.dp <= (w.prompts if stage.kind is Kind.GENERATE else w.samples)
+
+
+def pieces(problem: Problem, stage: Stage, layout: Parallelism) -> Iterator[tuple[int, str]]:
+    """(micro-batch, recompute): sizes that use a device well, as far as the job and the batch allow them."""
+    w = problem.workload
+    if stage.kind is Kind.GENERATE:
+        yield min(_ROWS, -(-w.samples // layout.dp)), "none"
+        return
+    updates = w.minibatches if stage.kind is Kind.TRAIN else 1
+    most = max(1, min(problem.microbatch, -(-w.samples // (updates * layout.dp))))
+    sizes = sorted({max(1, min(most, tokens // mean_tokens(w))) for tokens in _TOKENS}, reverse=True)
+    for recompute in ("none", "full") if stage.kind is Kind.TRAIN else ("none",):
+        yield from ((size, recompute) for size in sizes)
+
+
+def best_option(
+    problem: Problem, stage: Stage, options: Iterator[Assignment], taken_bytes: float
+) -> Assignment:
     """The fastest of those that fit beside what others keep; pipelines only where nothing else does.
 
     Else the one that needs least.
     """
     fitting: list[Alternative] = []
     least: Alternative | None = None
-    for one in found:
-        if fitting and one.assignment.parallelism.pp > 1:
+    for option in options:
+        if fitting and option.parallelism.pp > 1:
             break
-        if one.need_bytes <= one.capacity_bytes - taken_bytes:
+        one = alternative(problem, stage, option)
+        try:
+            need = one.need_bytes
+        except InputError:
+            continue
+        if need <= one.capacity_bytes - taken_bytes:
             fitting.append(one)
-        if least is None or one.need_bytes < least.need_bytes:
+        if least is None or need < least.need_bytes:
             least = one
     if least is None:
         raise InputError(_no_layout(problem, stage))
-    return min(fitting, key=lambda one: one.seconds).assignment if fitting else least.assignment
+    chosen = min(fitting, key=lambda one: one.seconds) if fitting else least
+    return chosen.assignment
 
 
 def _taken(problem: Problem, chosen: tuple[Assignment, ...]) -> dict[str, float]:
@@ -131,8 +228,8 @@ def _taken(problem: Problem, chosen: tuple[Assignment, ...]) -> dict[str, float]
     return found
 
 
-def _bundles(assignment: Assignment) -> int:
-    """0 for blocks whose devices are few; else the most equal bundles that are not too many."""
+def bundles_of(assignment: Assignment) -> int:
+    """How many: 0 for blocks whose devices are few; else the most equal bundles that are not too many."""
     assert isinstance(assignment.block, Devices)
     if len(assignment.block.ids) <= _SINGLE:
         return 0

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from rpeg.cluster import local
-from rpeg.errors import InfeasibleError, InputError, PlanError
-from rpeg.plan import Devices, Plan, lower
+from rpeg.errors import PlanError
+from rpeg.plan import Devices, Plan
+from rpeg.search.baselines import baselines
 from rpeg.search.budget import Budget, Progress
-from rpeg.search.candidate import Candidate, Misfit, Ranked
-from rpeg.search.constructions import Construction, build, constructions, unordered
-from rpeg.search.placements import Sizes, sizes_of
+from rpeg.search.candidate import Baseline, Candidate, Misfit, Ranked
+from rpeg.search.constructions import Construction, build, constructions
+from rpeg.search.estimator import FINAL_STEPS, Estimator, fitting_sizes
+from rpeg.search.given import NOTHING
+from rpeg.search.infeasible import Infeasible
+from rpeg.search.own import own_plan
 from rpeg.search.problem import Problem
-from rpeg.sim import DeviceMemory, Draws, Memo, device_memory, estimate, stages_in
-from rpeg.units import GIB
 
-
-@dataclass(frozen=True)
-class _Known:
-    """What plans of one problem share: answers of the cost model and drawn lengths."""
-
-    memo: Memo
-    draws: Draws
-
-
-# Steady steps over which all are estimated, and then the leading ones once more.
-SCREENING_STEPS, FINAL_STEPS, FINALISTS = 3, 10, 4
+# The leading ones are estimated over more steps.
+FINALISTS = 4
 
 # Estimates of two plans that differ by less do not tell which is faster.
 EQUAL = 0.02
@@ -43,22 +35,57 @@ def plan_job(
 
     Constructions, all over a few drawn steps; the leading ones over more. Those are ahead of the rest in the answer.
     With a budget, plans on described hardware are searched for instead (`searched`): it says how long, and report is
-    told how the search goes on.
-    Raises InfeasibleError where none fits: the stage, the phase, how many GiB are missing, and the smallest change
-    among those tried that would fit.
+    told how the search goes on. Steps in rounds (dynamic sampling) are for constructions alone. The best plan is never
+    slower than a baseline that the job allows.
+    Raises Infeasible where none fits: the stage, the phase, and how many GiB are missing. What would make it fit is
+    found by `ways_out`.
     """
-    if budget is not None and not problem.is_local:
-        from rpeg.search.searched import searched  # numba is slow to import
+    if problem.given:
+        return _beside_own(problem, seed, budget, report)
+    estimator = Estimator(problem, seed)
+    if budget is not None and not problem.is_local and problem.graph.selector is None:
+        from rpeg.search.searched import searched
 
-        return searched(problem, seed=seed, budget=budget, report=report)
-    known = _Known({}, Draws(problem.workload, seed))
-    found = [_evaluate(problem, c, known, SCREENING_STEPS) for c in constructions(problem)]
+        ranked = searched(problem, seed=seed, budget=budget, report=report)
+    else:
+        ranked = _constructed(estimator)
+    compared = baselines(estimator, [c for c in ranked.candidates if c.estimate.step.steps >= FINAL_STEPS])
+    return replace(
+        ranked, candidates=(*_faster(ranked, compared, problem), *ranked.candidates), baselines=compared
+    )
+
+
+def _constructed(estimator: Estimator) -> Ranked:
+    problem = estimator.problem
+    found = [estimator.screened(c) for c in constructions(problem)]
     candidates = sorted((c for c in found if isinstance(c, Candidate)), key=_rank)
     misfits = tuple(m for m in found if isinstance(m, Misfit))
     if not candidates:
-        raise InfeasibleError(_infeasible(problem, misfits))
-    finals = sorted((_again(problem, c, known) for c in candidates[:FINALISTS]), key=_rank)
+        raise _infeasible(problem, misfits)
+    finals = sorted((estimator.final(c) for c in candidates[:FINALISTS]), key=_rank)
     return Ranked((*_simplest_of_equals_first(finals), *candidates[FINALISTS:]), misfits)
+
+
+def _faster(ranked: Ranked, compared: tuple[Baseline, ...], problem: Problem) -> list[Candidate]:
+    """Baselines that the job wants and that are faster than all else."""
+    limit = min(c.estimate.step.mean_seconds for c in ranked.candidates[:FINALISTS])
+    found = {b.candidate.plan: b.candidate for b in compared if b.candidate is not None}.values()
+    wanted = (c for c in found if c.construction.staleness in problem.permissions.choices)
+    return sorted((c for c in wanted if c.estimate.step.mean_seconds < limit), key=_rank)
+
+
+def _beside_own(
+    problem: Problem, seed: int, budget: Budget | None, report: Callable[[Progress], None] | None
+) -> Ranked:
+    """The plan of the layouts that are given, beside those found without them."""
+    own = own_plan(problem, seed)
+    try:
+        free = plan_job(replace(problem, given=NOTHING), seed=seed, budget=budget, report=report)
+    except Infeasible:
+        if own.candidate is None:
+            raise
+        return Ranked((own.candidate,), (), (), own)
+    return replace(free, own=own)
 
 
 def _simplest_of_equals_first(candidates: list[Candidate]) -> list[Candidate]:
@@ -74,100 +101,25 @@ def _rank(candidate: Candidate) -> tuple[float, int, str]:
     return candidate.estimate.step.mean_seconds, len(candidate.plan.applied), candidate.name
 
 
-def _again(problem: Problem, candidate: Candidate, known: _Known) -> Candidate:
-    """Estimated over more steps."""
-    longer = estimate(candidate.plan, problem.facts, steps=FINAL_STEPS, memo=known.memo, draws=known.draws)
-    return replace(candidate, estimate=longer)
+def _infeasible(problem: Problem, misfits: tuple[Misfit, ...]) -> Infeasible:
+    short = [m for m in misfits if m.shortage]
+    nearest = min(short, key=lambda m: m.short_bytes) if short else misfits[0]
+    return Infeasible(problem, nearest.name, nearest.shortage or nearest.reason)
 
 
-def _evaluate(problem: Problem, construction: Construction, known: _Known, steps: int) -> Candidate | Misfit:
-    """With the largest micro-batches and most responses held at once that fit."""
-    sizes = _fitting_sizes(problem, construction)
-    if isinstance(sizes, Misfit):
-        return sizes
-    try:
-        plan = build(problem, construction, known.memo, known.draws, sizes)
-    except PlanError as error:
-        return Misfit(construction.name, " ".join(str(error).split("\n")[-1].split()))
-    found = estimate(plan, problem.facts, steps=steps, memo=known.memo, draws=known.draws)
-    return Candidate(construction, plan, found)
-
-
-def _fitting_sizes(problem: Problem, construction: Construction) -> Sizes | Misfit:
-    """The largest sizes whose every phase fits on every device."""
-    for sizes in sizes_of(problem):
-        try:
-            plan = unordered(problem, construction, sizes)
-        except InputError as error:
-            return Misfit(construction.name, str(error))
-        lowered = lower(plan.graph, plan.assignments, plan.workload)
-        memory = device_memory(plan, lowered, problem.facts)
-        if not any(m.short_bytes for m in memory):
-            return sizes
-    least = "micro-batches of 1" if problem.is_local else "everything offloaded that can be"
-    return _misfit(construction.name, plan, max(memory, key=lambda m: m.short_bytes), least)
-
-
-def _misfit(name: str, plan: Plan, tightest: DeviceMemory, least: str) -> Misfit:
-    phase = tightest.peak.phase
-    stages = stages_in(plan, tightest, phase)
-    gib = tightest.short_bytes / GIB
-    return Misfit(
-        name,
-        f"{tightest.name} lacks {gib:.2f} GiB in phase {phase} of {', '.join(stages)} "
-        f"({tightest.peak.bytes / GIB:.2f} needed, {tightest.capacity_bytes / GIB:.2f} there), even with "
-        f"{least}",
-        tightest.short_bytes,
-    )
-
-
-def _infeasible(problem: Problem, misfits: tuple[Misfit, ...]) -> str:
-    short = [m for m in misfits if m.short_bytes]
-    if not short:
-        reasons = "".join(f"\n  {m.name}: {m.reason}" for m in misfits)
-        return f"no plan for {problem.graph.name} can run on {problem.cluster.name}:{reasons}"
-    nearest = min(short, key=lambda m: m.short_bytes)
-    return (
-        f"no plan for {problem.graph.name} fits on {problem.cluster.name}. The nearest, {nearest.name}: "
-        f"{nearest.reason}. {_way_out(problem)}"
-    )
-
-
-def _way_out(problem: Problem) -> str:
-    """The smallest change among those tried that would fit: more devices of the same size, then larger ones."""
-    for times in (2, 4, 8):
-        count = times * len(problem.cluster)
-        if _fits_somewhere(_grown(problem, count, 1.0)):
-            return f"It would fit on {count} such devices."
-    if not problem.is_local:
-        return "Not even on 8 times as many nodes: take smaller models or lengths."
-    for factor in (1.5, 2.0, 4.0, 8.0, 16.0):
-        if _fits_somewhere(_grown(problem, len(problem.cluster), factor)):
-            gib = factor * problem.cluster.device(0).kind.usable_memory_bytes / GIB
-            return f"It would fit on devices of {gib:.1f} GiB each."
-    return "Neither 8 times as many devices nor 16 times as much memory would be enough: take smaller models or lengths."
-
-
-def _grown(problem: Problem, devices: int, memory: float) -> Problem:
-    """The same problem on so many devices of `memory` times the size; described hardware only has more nodes."""
-    if not problem.is_local:
-        times = devices // len(problem.cluster)
-        return replace(problem, cluster=replace(problem.cluster, racks=problem.cluster.racks * times))
-    each = int(problem.cluster.device(0).kind.usable_memory_bytes * memory)
-    return replace(problem, cluster=local(devices, each * devices))
-
-
-def _fits_somewhere(problem: Problem) -> bool:
-    plain = (c for c in constructions(problem) if c.applied == problem.applied)
+def can_fit(problem: Problem) -> bool:
+    """Whether some construction can be run, streamed ones and larger staleness left out: what `plan_job` would find."""
+    least = min(problem.permissions.choices)
+    plain = (c for c in constructions(problem) if not c.parts and c.staleness == least)
     return any(_can_run(problem, c) for c in plain)
 
 
 def _can_run(problem: Problem, construction: Construction) -> bool:
-    sizes = _fitting_sizes(problem, construction)
+    sizes = fitting_sizes(problem, construction)
     if isinstance(sizes, Misfit):
         return False
     try:
-        build(problem, construction, sizes=sizes)
+        build(problem, construction, sizes=sizes[0])
     except PlanError:
         return False
     return True

@@ -12,7 +12,7 @@ from rpeg.errors import GraphError, PlanError
 from rpeg.ir import Edge, Graph, Kind
 from rpeg.plan import Assignment, Devices, Host, Item, ItemKind, Lowered, Plan, Slot, lower
 from rpeg.plan.check import own_scores_are_of_current_weights, parts_are_supported
-from rpeg.search.compiled.layout import GENERATE, HOST, INFERENCE, SLOTS, TRAIN, Shape
+from rpeg.search.core.layout import GENERATE, HOST, INFERENCE, SLOTS, TRAIN, Shape
 from rpeg.search.model import Profile
 from rpeg.search.problem import Problem
 from rpeg.sim import Batch, Completions, Draws
@@ -46,6 +46,8 @@ def structure(
     problem: Problem, graph: Graph, applied: tuple[Transform, ...], draws: Draws, count: int
 ) -> Structure:
     """count: steps drawn. Raises GraphError or PlanError where no plan could have this structure."""
+    if graph.selector is not None:
+        raise GraphError(f"{graph.name} works in rounds, which the search does not know")
     bare = without_observers(graph)
     order = tuple(sorted(stage.name for stage in bare.stages))
     if any(stage.kind not in _KINDS or len(stage.models) > SLOTS for stage in bare.stages):

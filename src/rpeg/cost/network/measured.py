@@ -87,6 +87,15 @@ def measured(
     return reduce(smallest, times) if times else None
 
 
+def collectives_of(device: DeviceKind) -> tuple[str, dict[tuple[str, str], int]]:
+    """The kind whose measurements are asked for a device's, and the most ranks measured by library and collective."""
+    for name in filter(None, (device.name, device.like)):
+        table = _table(name)
+        if table is not None:
+            return name, {key: max(curves) for key, curves in sorted(table.curves.items())}
+    return "", {}
+
+
 def _between(kind: str, curves: dict[int, Curve], size: Amount, ranks: int, slower: float) -> Amount:
     """Between measured numbers of ranks by their logarithm; beyond them by how rings and trees grow."""
     known = sorted(curves)
