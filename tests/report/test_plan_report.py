@@ -84,8 +84,11 @@ def test_a_baseline_that_is_the_plan_is_said_to_be() -> None:
 
 def test_a_baseline_without_a_plan_gives_its_reason() -> None:
     _, ranked = local_plans()
-    found = _against(ranked, Baseline("ReaL heuristic", None, "3 nodes do not divide 32 layers"))
-    assert list(comparison.without_plan(found)) == ["ReaL heuristic: 3 nodes do not divide 32 layers"]
+    stale = "needs staleness 1"
+    found = _against(
+        ranked, Baseline("ReaL", None, "no layout"), Baseline("a", None, stale), Baseline("b", None, stale)
+    )
+    assert list(comparison.without_plan(found)) == ["ReaL: no layout", "a, b: needs staleness 1"]
 
 
 def test_the_best_colocated_plan_is_there_where_no_baseline_is_colocated() -> None:
@@ -173,7 +176,7 @@ def test_each_bound_is_told_with_its_gap_and_its_meaning_the_highest_first() -> 
     )
     highest, lane, work = limits.bounds(found)
     assert highest.startswith("10 s at least (gap 20 %): generate → train_actor wait for each other")
-    assert lane.startswith("6 s at least (gap 100 %): device0 is busy so long, in any order")
+    assert lane.startswith("6 s at least (gap 100 %): device 0 is busy so long, in any order")
     assert work.startswith("4 s at least (gap 200 %): all devices of local")
     assert work.endswith("no plan beats it")
 

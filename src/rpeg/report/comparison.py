@@ -81,10 +81,12 @@ def all_baselines(ranked: Ranked) -> tuple[Baseline, ...]:
 
 
 def without_plan(ranked: Ranked) -> Iterator[str]:
-    """A line for each baseline that cannot be had."""
+    """A line for each reason for which baselines cannot be had."""
+    names: dict[str, list[str]] = {}
     for baseline in all_baselines(ranked):
         if baseline.candidate is None:
-            yield f"{baseline.name}: {baseline.reason or 'no plan'}"
+            names.setdefault(baseline.reason or "no plan", []).append(baseline.name)
+    yield from (f"{', '.join(alike)}: {reason}" for reason, alike in names.items())
 
 
 def next_best(ranked: Ranked, chosen: Candidate, most: int = OTHER_KINDS) -> list[Row]:

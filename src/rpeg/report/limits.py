@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from rpeg.plan import Devices, Plan
@@ -67,9 +68,16 @@ def bounds(estimate: Estimate) -> Iterator[str]:
 
 def _meaning(bound: Bound) -> str:
     if bound.by == "lane":
-        return f"{bound.what} is busy so long, in any order; less takes another placement or layout"
+        return (
+            f"{_lane_words(bound.what)} is busy so long, in any order; less takes another placement or layout"
+        )
     if bound.by == "dependencies":
         stages = bound.what.split(" → ")
         words = " → ".join(name_words(name) for name in stages)
         return f"{words} wait for each other, on any number of such devices; less takes another layout or structure"
     return f"all devices of {bound.what} need so long for the work at the best efficiency of any layout: no plan beats it"
+
+
+def _lane_words(lane: str) -> str:
+    """``device3`` → ``device 3``, ``devices0-7`` → ``devices 0-7``."""
+    return re.sub(r"^(devices?|host)(?=\d)", r"\1 ", lane)
