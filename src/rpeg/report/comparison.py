@@ -57,7 +57,7 @@ def compared(ranked: Ranked, chosen: Candidate) -> list[Row]:
     """
     own = ranked.own.candidate if ranked.own else None
     asked = [] if own is None or own == chosen else [Row(number_of(ranked, own), "as the job says", own)]
-    best = [Row(1, f"best: {ranked.best.name}", ranked.best)] if ranked.best != chosen else []
+    best = [Row(1, f"best found: {ranked.best.name}", ranked.best)] if ranked.best != chosen else []
     known = [row.candidate.plan for row in (*asked, *best)]
     colocated = [row for row in _best_colocated(ranked) if row.candidate.plan not in known]
     return [*asked, *best, *colocated, *_baselines(ranked)]

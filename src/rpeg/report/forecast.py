@@ -43,13 +43,14 @@ def own_error(seconds: float) -> str:
     ).replace("%", " %")
 
 
-def speed(estimate: Estimate) -> str:
-    """Tokens, and how well devices are used."""
+def speed(candidate: Candidate) -> str:
+    """Tokens, a device too (all of the cluster count, used or not), and how well devices are used."""
+    estimate, devices = candidate.estimate, len(candidate.plan.cluster)
     own = [share for lane, share in estimate.occupancy.items() if lane.startswith("device")]
     busy = percent(sum(own) / max(1, len(own)))
     return (
-        f"{count_text(estimate.tokens_per_second)} response tokens/s; lanes of devices are busy {busy} of the step and "
-        f"do {percent(estimate.mfu)} of the FLOP that they could in it (MFU)"
+        f"{count_text(estimate.tokens_per_second)} response tokens/s, {count_text(estimate.tokens_per_second / devices)} "
+        f"for each of all {devices} devices; they are busy {busy} of the step and do {percent(estimate.mfu)} of the FLOP that they could in it (MFU)"
     )
 
 
@@ -86,8 +87,8 @@ def headroom_bytes(memory: DeviceMemory) -> dict[str, float]:
 
 
 def room(estimate: Estimate) -> float:
-    """Bytes left at the peak of the tightest device; below zero where it does not fit."""
-    return estimate.tightest.capacity_bytes - estimate.tightest.peak.bytes
+    """Bytes left at the peak of the tightest device (hosts aside); below zero where it does not fit."""
+    return min(m.capacity_bytes - m.peak.bytes for m in estimate.memory if not m.host)
 
 
 def headroom(estimate: Estimate) -> Iterator[str]:
