@@ -206,6 +206,14 @@ def test_idle_shares_are_what_occupancy_leaves() -> None:
             assert share == pytest.approx(max(0.0, 1 - busy))
 
 
+def test_devices_that_nothing_uses_count_as_idle() -> None:
+    _, ranked = local_plans()
+    alone = next(c for c in ranked.candidates if c.construction.placement.name == "one device")
+    busy = limits.busy_share(alone.estimate, alone.plan)
+    assert busy == pytest.approx(alone.estimate.occupancy["device0"] / 2)
+    assert "of all 2 devices" in forecast.speed(alone)
+
+
 def test_devices_that_nothing_uses_are_said_to_be_paid_for() -> None:
     _, ranked = local_plans()
     alone = next(c for c in ranked.candidates if c.construction.placement.name == "one device")

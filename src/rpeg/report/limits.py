@@ -49,6 +49,12 @@ def idle_shares(estimate: Estimate, plan: Plan) -> tuple[tuple[DeviceGroup, floa
     )
 
 
+def busy_share(estimate: Estimate, plan: Plan) -> float:
+    """Of all devices of the cluster in a step; those that nothing uses are not busy."""
+    busy = sum((1 - share) * len(group.ids) for group, share in idle_shares(estimate, plan))
+    return busy / len(plan.cluster)
+
+
 def idle(estimate: Estimate, plan: Plan) -> Iterator[str]:
     """A line for each group of devices, and one for those that no stage uses."""
     for group, share in idle_shares(estimate, plan):
