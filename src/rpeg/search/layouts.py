@@ -14,7 +14,7 @@ from rpeg import cost
 from rpeg.architecture import Architecture, Head
 from rpeg.cluster import Cluster
 from rpeg.cost import Execution, Sequences
-from rpeg.cost.generating import Policy
+from rpeg.cost.generating import Policy, with_logprobs
 from rpeg.cost.memory import cache_room
 from rpeg.errors import InputError
 from rpeg.ir import Graph, Kind, Stage
@@ -297,7 +297,7 @@ def _generation(
         architecture,
         *w.draw(0, 0),
         execution,
-        machine,
+        with_logprobs(machine),
         samples_per_prompt=w.samples_per_prompt,
         policy=Policy(max_rows=execution.microbatch),
     )
