@@ -109,11 +109,13 @@ def pool_of(processes: int, tasks: int) -> Iterator[Executor | None]:
         yield None
         return
     # not forked: the line on the terminal has a thread of its own
-    with ProcessPoolExecutor(count, multiprocessing.get_context("spawn")) as pool:
-        try:
-            yield pool
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+    pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for child in multiprocessing.active_children():  # who interrupts does not wait for what is being planned
+            child.terminate()
 
 
 class Kept:
