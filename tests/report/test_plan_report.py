@@ -77,7 +77,7 @@ def test_a_baseline_that_is_the_plan_is_said_to_be() -> None:
         comparison.comparison(_against(ranked, Baseline("greedy", ranked.best)), ranked.best), width=120
     )
     (row,) = (line for line in text.splitlines() if "greedy" in line)
-    assert "the same plan" in row
+    assert "the same" in row
 
 
 def test_a_baseline_without_a_plan_gives_its_reason() -> None:

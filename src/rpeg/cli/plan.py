@@ -69,8 +69,13 @@ def command(
     from rpeg.plan import write_plan
     from rpeg.search import Budget, plan_job
 
+    for file in filter(None, (out, picture)):  # before the work, not after it
+        if not file.absolute().parent.is_dir():
+            raise InputError(f"{file} cannot be written: there is no directory {file.parent}")
     job = load_job(job_file)
     problem = problem_of(job, lambda line: typer.echo(line, err=True), measure=measure)
+    if search and problem.graph.selector is not None:
+        typer.echo("search: none for steps in rounds (dynamic sampling); plans are by construction", err=True)
     with saying_ways_out(), _progress(as_json or problem.is_local or not search) as report:
         budget = Budget(chains, rounds, steps) if search else None
         ranked = plan_job(problem, seed=seed, budget=budget, report=report)
