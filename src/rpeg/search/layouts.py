@@ -14,7 +14,7 @@ from rpeg import cost
 from rpeg.architecture import Architecture, Head
 from rpeg.cluster import Cluster
 from rpeg.cost import Execution, Sequences
-from rpeg.cost.generating import Policy
+from rpeg.cost.generating import Policy, with_logprobs
 from rpeg.cost.memory import cache_room
 from rpeg.errors import InputError
 from rpeg.ir import Graph, Kind, Stage
@@ -108,18 +108,18 @@ def _assigned(
         return Assignment(stage.name, Host(0))
     devices = dict(blocks.by_stage)
     block = devices[stage.name]
-    offload = _offload(problem, devices, blocks.level, stage)
+    offload = offload_at(problem, devices, blocks.level, stage)
     trainer = problem.graph.trainer(stage.models[0])
     scores = stage.kind is Kind.INFERENCE
     if scores and trainer is not None and devices[trainer.name] == block:
         own = found[trainer.name]  # the same layout: it uses the trainer's weights
         return replace(own, stage=stage.name, recompute="none", offload="none")
     options = _options(problem, stage, block, dict(blocks.degrees).get(stage.name))
-    best = _best(problem, stage, options, taken.get(stage.name, 0.0))
-    return replace(best, offload=offload, bundles=_bundles(best))
+    best = best_option(problem, stage, options, taken.get(stage.name, 0.0))
+    return replace(best, offload=offload, bundles=bundles_of(best))
 
 
-def _offload(problem: Problem, devices: dict[str, tuple[int, ...]], level: int, stage: Stage) -> str:
+def offload_at(problem: Problem, devices: dict[str, tuple[int, ...]], level: int, stage: Stage) -> str:
     """What leaves the device between the stage's runs, where others want it meanwhile."""
     own = set(devices[stage.name])
     sharing = (name for name, ids in devices.items() if name != stage.name and not own.isdisjoint(ids))
@@ -141,9 +141,9 @@ def _options(
     architectures = [problem.facts.architectures[model] for model in stage.models]
     width = site(problem.cluster, Devices(block)).fabric.devices_per_node
     for tp, pp in (fixed,) if fixed else degrees(architectures, len(block), width):
-        for layout in _sharded(problem, stage, len(block), width, tp, pp):
-            if _divides(problem, stage, layout):
-                for microbatch, recompute in _pieces(problem, stage, layout):
+        for layout in sharded(problem, stage, len(block), width, tp, pp):
+            if divides(problem, stage, layout):
+                for microbatch, recompute in pieces(problem, stage, layout):
                     yield Assignment(stage.name, Devices(block), layout, microbatch, recompute=recompute)
 
 
@@ -168,7 +168,7 @@ def _cuts(model: Architecture, tp: int) -> bool:
     return model.heads % tp == 0 and kv
 
 
-def _sharded(
+def sharded(
     problem: Problem, stage: Stage, devices: int, width: int, tp: int, pp: int
 ) -> Iterator[Parallelism]:
     """Whole replicas and ZeRO, within nodes and over all, as the stage's stack does it."""
@@ -190,15 +190,16 @@ def _sharded(
             yield replace(plain, zero=3, shard=shard)
 
 
-def _divides(problem: Problem, stage: Stage, layout: Parallelism) -> bool:
+def divides(problem: Problem, stage: Stage, layout: Parallelism) -> bool:
+    """Whether every replica has an equal share of a minibatch, or something to generate or to score."""
     w = problem.workload
     if stage.kind is Kind.TRAIN:
         return (w.samples // w.minibatches) % layout.dp == 0
     return layout.dp <= (w.prompts if stage.kind is Kind.GENERATE else w.samples)
 
 
-def _pieces(problem: Problem, stage: Stage, layout: Parallelism) -> Iterator[tuple[int, str]]:
-    """(micro-batch, recompute)."""
+def pieces(problem: Problem, stage: Stage, layout: Parallelism) -> Iterator[tuple[int, str]]:
+    """(micro-batch, recompute): sizes that use a device well, as far as the job and the batch allow them."""
     w = problem.workload
     if stage.kind is Kind.GENERATE:
         yield min(_ROWS, -(-w.samples // layout.dp)), "none"
@@ -210,7 +211,9 @@ def _pieces(problem: Problem, stage: Stage, layout: Parallelism) -> Iterator[tup
         yield from ((size, recompute) for size in sizes)
 
 
-def _best(problem: Problem, stage: Stage, options: Iterator[Assignment], taken_bytes: float) -> Assignment:
+def best_option(
+    problem: Problem, stage: Stage, options: Iterator[Assignment], taken_bytes: float
+) -> Assignment:
     """The fastest of those that fit beside what others keep; pipelines only where nothing else does.
 
     Else the one that needs least.
@@ -294,7 +297,7 @@ def _generation(
         architecture,
         *w.draw(0, 0),
         execution,
-        machine,
+        with_logprobs(machine),
         samples_per_prompt=w.samples_per_prompt,
         policy=Policy(max_rows=execution.microbatch),
     )
@@ -315,8 +318,8 @@ def _taken(problem: Problem, chosen: tuple[Assignment, ...]) -> dict[str, float]
     return found
 
 
-def _bundles(assignment: Assignment) -> int:
-    """0 for blocks whose devices are few; else the most equal bundles that are not too many."""
+def bundles_of(assignment: Assignment) -> int:
+    """How many: 0 for blocks whose devices are few; else the most equal bundles that are not too many."""
     assert isinstance(assignment.block, Devices)
     if len(assignment.block.ids) <= _SINGLE:
         return 0

@@ -11,7 +11,7 @@ from rpeg.search.baselines import baselines
 from rpeg.search.budget import Budget, Progress
 from rpeg.search.candidate import Baseline, Candidate, Misfit, Ranked
 from rpeg.search.constructions import Construction, build, constructions
-from rpeg.search.estimator import Estimator, fitting_sizes
+from rpeg.search.estimator import FINAL_STEPS, Estimator, fitting_sizes
 from rpeg.search.given import NOTHING
 from rpeg.search.infeasible import Infeasible
 from rpeg.search.own import own_plan
@@ -49,7 +49,7 @@ def plan_job(
         ranked = searched(problem, seed=seed, budget=budget, report=report)
     else:
         ranked = _constructed(estimator)
-    compared = baselines(estimator)
+    compared = baselines(estimator, [c for c in ranked.candidates if c.estimate.step.steps >= FINAL_STEPS])
     return replace(
         ranked, candidates=(*_faster(ranked, compared, problem), *ranked.candidates), baselines=compared
     )
@@ -119,7 +119,7 @@ def _can_run(problem: Problem, construction: Construction) -> bool:
     if isinstance(sizes, Misfit):
         return False
     try:
-        build(problem, construction, sizes=sizes)
+        build(problem, construction, sizes=sizes[0])
     except PlanError:
         return False
     return True

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from rpeg import cost
 from rpeg.cluster import Cluster
-from rpeg.cost.generating import Policy
+from rpeg.cost.generating import Policy, with_logprobs
 from rpeg.cost.memory import sequence_cache_bytes
 from rpeg.cost.memory.breakdown import Breakdown
 from rpeg.cost.memory.check import check as check_memory
@@ -117,7 +117,7 @@ class Alone:
             self.facts.architectures[self.stage.models[0]],
             [batch.lengths for batch, _ in asked],
             self.execution(False),
-            self.machine,
+            with_logprobs(self.machine),
             samples_per_prompt=each if whole else 1,
             policy=Policy(max_rows=self.assignment.microbatch, cache_bytes=cache_bytes),
         )

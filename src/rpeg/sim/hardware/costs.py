@@ -12,7 +12,7 @@ import numpy as np
 from rpeg import cost
 from rpeg.architecture import Head
 from rpeg.cost import Cost, Sequences, Timing
-from rpeg.cost.generating import Policy
+from rpeg.cost.generating import Policy, with_logprobs
 from rpeg.cost.kernels import Amount
 from rpeg.ir import Call, Graph, Kind, Stage
 from rpeg.plan import Assignment, Devices, Host, ItemKind, Lowered, Plan, Slot
@@ -99,12 +99,13 @@ class HardwareCosts:
         prompts, responses = self._held_out(assignment, slot) if observes else asked.lengths
         if not len(prompts):
             return cost.sequence(stage.name, arriving), ()
+        machine = self._site(assignment).machine(self._facts.engine)
         found = cost.generate_stage(
             self._facts.architectures[stage.models[0]],
             prompts,
             responses,
             self._execution(stage, assignment, trained=False),
-            self._site(assignment).machine(self._facts.engine),
+            machine if observes else with_logprobs(machine),
             samples_per_prompt=1 if observes or asked is not batch else w.samples_per_prompt,
             policy=Policy(max_rows=assignment.microbatch, cache_bytes=self._cache(stage.name)),
         )
