@@ -123,7 +123,7 @@ def test_a_graph_that_works_in_rounds_keeps_them() -> None:
     """Nothing of it streams or is split; asynchrony and the generator's own log-probabilities it can have."""
     graph = dapo.graph(dapo.Hyper())
     applicable = [t for kind in transforms().values() for t in kind.candidates(graph)]
-    assert {t.name for t in applicable} == {"async", "bypass"}
+    assert {t.name for t in applicable} == {"async", "bypass", "prune"}
     for transform in applicable:
         assert transform.apply(graph).rounds == graph.rounds
     passed_on = parse("bypass{stage=old_logprob}").apply(graph)
