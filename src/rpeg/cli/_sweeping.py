@@ -114,7 +114,9 @@ def pool_of(processes: int, tasks: int) -> Iterator[Executor | None]:
         yield pool
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-        for child in multiprocessing.active_children():  # who interrupts does not wait for what is being planned
+        for (
+            child
+        ) in multiprocessing.active_children():  # who interrupts does not wait for what is being planned
             child.terminate()
 
 
