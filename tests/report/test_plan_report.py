@@ -133,6 +133,20 @@ def test_each_change_of_structure_says_what_it_does_to_learning() -> None:
     assert "nothing is changed" in next(structure.changes(replace(plan, applied=())))
 
 
+def test_what_another_plan_has_otherwise_is_told_by_stage() -> None:
+    plan = node_plans()[1].best.plan
+    changed = tuple(
+        replace(a, microbatch=a.microbatch + 1) if a.stage == "train_actor" else a for a in plan.assignments
+    )
+    other = replace(plan, assignments=changed, applied=("stream{chunk=4,unit=sample}",))
+    trained, streamed = structure.differences(plan, other)
+    size = plan.assignment("train_actor").microbatch
+    assert trained.startswith("train_actor: ")
+    assert trained.index(f"batch {size + 1}") < trained.index("here") < trained.index(f"batch {size},")
+    assert streamed == "structure: stream{chunk=4,unit=sample}; here no changes"
+    assert list(structure.differences(plan, plan)) == []
+
+
 def test_devices_are_told_by_what_runs_on_them() -> None:
     plan = local_plans()[1].best.plan
     moved = tuple(

@@ -35,6 +35,22 @@ def changes(plan: Plan) -> Iterator[str]:
         yield "as the algorithm says: nothing is changed about the step"
 
 
+def differences(plan: Plan, other: Plan) -> Iterator[str]:
+    """What another plan has otherwise: a line for each stage of both, and one for its structure."""
+    for a in plan.assignments:
+        theirs = next((b for b in other.assignments if b.stage == a.stage), a)
+        if theirs != a and isinstance(a.block, Devices):
+            yield f"{a.stage}: {_words(other, theirs)}; here {_words(plan, a)}"
+    if plan.applied != other.applied:
+        yield f"structure: {', '.join(other.applied) or 'no changes'}; here {', '.join(plan.applied) or 'no changes'}"
+
+
+def _words(plan: Plan, a: Assignment) -> str:
+    cells = _row(plan, a)
+    recompute = f", recompute {a.recompute}" if cells[4] else ""
+    return f"{cells[2]} on {cells[1]}, batch {cells[3]}{recompute}, {cells[5]}"
+
+
 def _row(plan: Plan, a: Assignment) -> tuple[str, ...]:
     assert isinstance(a.block, Devices)
     kind = plan.graph.stage(a.stage).kind
