@@ -39,16 +39,21 @@ def differences(plan: Plan, other: Plan) -> Iterator[str]:
     """What another plan has otherwise: a line for each stage of both, and one for its structure."""
     for a in plan.assignments:
         theirs = next((b for b in other.assignments if b.stage == a.stage), a)
-        if theirs != a and isinstance(a.block, Devices):
-            yield f"{a.stage}: {_words(other, theirs)}; here {_words(plan, a)}"
+        if not (isinstance(a.block, Devices) and isinstance(theirs.block, Devices)):
+            continue
+        cells = zip(_NAMED, _row(other, theirs), _row(plan, a), strict=True)
+        changed = [f"{name}{b} instead of {own}" for name, b, own in cells if b != own]
+        if changed:
+            yield f"{a.stage}: {', '.join(changed)}"
     if plan.applied != other.applied:
-        yield f"structure: {', '.join(other.applied) or 'no changes'}; here {', '.join(plan.applied) or 'no changes'}"
+        yield f"structure: {_structure(other)} instead of {_structure(plan)}"
 
 
-def _words(plan: Plan, a: Assignment) -> str:
-    cells = _row(plan, a)
-    recompute = f", recompute {a.recompute}" if cells[4] else ""
-    return f"{cells[2]} on {cells[1]}, batch {cells[3]}{recompute}, {cells[5]}"
+_NAMED = ("", "devices ", "", "batch ", "recompute ", "")
+
+
+def _structure(plan: Plan) -> str:
+    return ", ".join(plan.applied) or "no changes"
 
 
 def _row(plan: Plan, a: Assignment) -> tuple[str, ...]:
