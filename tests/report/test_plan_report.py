@@ -186,9 +186,11 @@ def test_each_bound_is_told_with_its_gap_and_its_meaning_the_highest_first() -> 
         ),
     )
     highest, lane, work = limits.bounds(found)
-    assert highest.startswith("10 s at least (gap 20 %): generate → train_actor wait for each other")
-    assert lane.startswith("6 s at least (gap 100 %): device 0 is busy so long, in any order")
-    assert work.startswith("4 s at least (gap 200 %): all devices of local")
+    assert highest.startswith(
+        "dependencies: 10 s at least (gap 20 %): generate → train_actor wait for each other"
+    )
+    assert lane.startswith("busiest device: 6 s at least (gap 100 %): device 0 is busy so long, in any order")
+    assert work.startswith("total work: 4 s at least (gap 200 %): all devices of local")
     assert work.endswith("no plan beats it")
 
 
