@@ -13,7 +13,7 @@ from rpeg.architecture import Architecture
 from rpeg.cluster import Cluster
 from rpeg.errors import InputError
 from rpeg.ir import Graph, Kind, Stage
-from rpeg.plan import Assignment, Devices, Host, Parallelism, Plan, lower
+from rpeg.plan import Assignment, Devices, Host, Parallelism, Plan, without_items
 from rpeg.search.alternatives import Alternative, Key, alternative
 from rpeg.search.problem import Problem
 from rpeg.sim.hardware.layouts import mean_tokens
@@ -217,7 +217,7 @@ def best_option(
 def _taken(problem: Problem, chosen: tuple[Assignment, ...]) -> dict[str, float]:
     """Bytes of a device of each stage that other tenants keep while it runs."""
     plan = Plan(problem.graph, problem.cluster, problem.workload, chosen)
-    lowered = lower(plan.graph, plan.assignments, plan.workload)
+    lowered = without_items(plan.graph, plan.assignments)
     blocks = {a.stage: set(a.block.ids) for a in chosen if isinstance(a.block, Devices)}
     found = {}
     for name, ids in blocks.items():
