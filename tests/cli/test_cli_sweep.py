@@ -125,8 +125,9 @@ def test_axes_are_combined(job: Path, tmp_path: Path, monkeypatch: pytest.Monkey
         *(job, "--devices", "8,16", "--kind", "h100,h200", "--staleness", "0,2", "--samples", "2,4"),
         *("--response", "100,200", "--price", "h200=3", "--rows", tmp_path / "rows.jsonl"),
     )
-    assert found.exit_code == 0, found.output
+    assert found.exit_code == 2, found.output
     assert "not planned here" in found.output
+    assert "none of these has a plan" in found.output
     kinds = (("h100-sxm", 2.5), ("h200", 3.0))
     assert asked == [
         (samples, mean, kind, devices, price, staleness)

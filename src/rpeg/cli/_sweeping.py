@@ -25,7 +25,7 @@ from rpeg.report.sweep_plot import plot as plotted
 from rpeg.search import Problem, Progress
 from rpeg.search.changes import Change, Devices, MeanResponse, OfKind, Price, Samples, Staleness
 from rpeg.search.sweep import FAILED, Row
-from rpeg.search.target import cheapest
+from rpeg.search.target import Choice, cheapest
 from rpeg.units import count_text, seconds_text
 
 WIDE = 140
@@ -114,7 +114,9 @@ def pool_of(processes: int, tasks: int) -> Iterator[Executor | None]:
         yield pool
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-        for child in multiprocessing.active_children():  # who interrupts does not wait for what is being planned
+        for (
+            child
+        ) in multiprocessing.active_children():  # who interrupts does not wait for what is being planned
             child.terminate()
 
 
@@ -186,34 +188,32 @@ def show(
 ) -> None:
     """Prints the rows and the choice, and writes the plot."""
     choice = None if target is None else cheapest(rows, target)
-    if plot is not None:
-        _write(plot, plotted(rows, target))
     if as_json:
         chosen = None if choice is None else report.choice_json(choice, rows)
         typer.echo(
             json.dumps({"rows": [report.row_json(row, rows) for row in rows], "choice": chosen}, indent=1)
         )
-        return
-    if as_csv:
+    elif as_csv:
         typer.echo(report.rows_csv(rows), nl=False)
-        return
+    else:
+        _print(rows, choice)
+    if plot is not None and any(row.outcome for row in rows):
+        _write(plot, plotted(rows, target))
+        typer.echo(f"The plot is in {plot}.", err=True)
+
+
+def _print(rows: Sequence[Row], choice: Choice | None) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = max(console.width, WIDE)
     if any(row.outcome for row in rows):
         console.print(report.rows_table(rows, console.width, choice.row if choice else None))
         console.print(report.LEGEND, markup=False)
-    for line in report.misses(rows):
+    for line in (*report.misses(rows), *(() if choice is None else report.choice_lines(choice, rows))):
         console.print(line, markup=False, soft_wrap=True)
-    for line in () if choice is None else report.choice_lines(choice, rows):
-        console.print(line, markup=False, soft_wrap=True)
-    if plot is not None:
-        console.print(f"The plot is in {plot}.", markup=False)
 
 
 def _write(path: Path, text: str) -> None:
-    if not text:
-        raise InputError(f"no row has a plan: there is nothing to plot in {path}")
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -43,6 +43,8 @@ def command(
 ) -> None:
     """Plan a job at many sizes, on many kinds of devices, with other permissions: all combinations. Starts nothing.
 
+    Exits 2 where no combination has a plan.
+
     \b
     Examples:
       rpeg sweep job.yaml --devices 8..2048
@@ -54,6 +56,7 @@ def command(
     """
     from rpeg.cli._planning import problem_of
     from rpeg.cli._sweeping import Asked, Kept, axes_of, pool_of, show, target_of
+    from rpeg.errors import InfeasibleError
     from rpeg.job import load_job
     from rpeg.search import Budget
     from rpeg.search.given import NOTHING
@@ -82,3 +85,5 @@ def command(
     if interrupted:
         typer.echo(f"{len(found)} of {len(at)} rows are in {rows}; --resume goes on from them.", err=True)
         raise KeyboardInterrupt
+    if not any(row.outcome for row in found):
+        raise InfeasibleError("none of these has a plan; `rpeg plan` looks for what would make one fit")
