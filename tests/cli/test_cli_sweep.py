@@ -87,6 +87,22 @@ def test_rows_are_kept_and_resumed_with_more(kept: Path, job: Path, monkeypatch:
     assert value["rows"][0]["price_per_1000_steps"] > 0
 
 
+def test_resumed_and_interrupted_at_once_no_row_is_lost(
+    kept: Path, job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, seen = tmp_path / "rows.jsonl", []
+    rows.write_text(kept.read_text())
+
+    def interrupted(*_: object, **__: object) -> Ranked:
+        seen.append(rows.read_text())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sweep, "plan_job", interrupted)
+    assert rpeg(job, "--devices", "8", "--rows", rows, "--resume").exit_code == INTERRUPTED
+    assert seen == [kept.read_text()]
+    assert rows.read_text() == kept.read_text()
+
+
 def test_interrupted_it_shows_what_it_has(job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(given: Problem, **options: object) -> Ranked:
         if len(given.cluster) == 2:

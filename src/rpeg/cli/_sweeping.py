@@ -153,18 +153,24 @@ class Kept:
     def add(self, row: Row) -> None:
         self._done += 1
         if row.key not in self.known:
-            self._file.write(json.dumps(row.to_json()) + "\n")
+            self._file.write(_line(row))
             self._file.flush()
 
 
 def _opened(path: Path, rows: Iterable[Row]) -> TextIO:
-    """The file with these rows alone."""
+    """The file with these rows, which at no time has fewer of them."""
     try:
-        file = path.open("w", encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}. Choose another file with --rows.") from None
-    file.writelines(json.dumps(row.to_json()) + "\n" for row in rows)
-    return file
+        partial = path.with_name(f"{path.name}.partial")
+        partial.write_text("".join(map(_line, rows)), encoding="utf-8")
+        partial.replace(path)
+        return path.open("a", encoding="utf-8")
+    except (OSError, ValueError) as error:  # ValueError: a path without a name
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot write {path}: {reason}. Choose another file with --rows.") from None
+
+
+def _line(row: Row) -> str:
+    return json.dumps(row.to_json()) + "\n"
 
 
 def _read(path: Path) -> dict[str, Row]:
