@@ -34,7 +34,8 @@ def command(
     rows: Annotated[Path, typer.Option(help="Where rows are kept as they are found.")] = Path("sweep.jsonl"),
     resume: Annotated[bool, typer.Option("--resume", help="Take what is there from the kept rows.")] = False,
     search: Annotated[
-        bool, typer.Option("--search", help="Search on from the good plans at every size (minutes each).")
+        bool,
+        typer.Option("--search", help="Search at every size, as rpeg plan does; else plans by construction."),
     ] = False,
     processes: Annotated[
         int, typer.Option(min=0, help="Sizes that are planned at once; 0: one for each core.")
