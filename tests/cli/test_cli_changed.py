@@ -57,7 +57,7 @@ def test_interrupted_it_tells_what_it_found(tmp_path: Path, monkeypatch: pytest.
 
 def test_what_a_plan_is_sensitive_to_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["rpeg.search.sensitivity"], "usual_changes", lambda _: (ShorterTail(),))
-    found = plan(tmp_path, "Qwen2.5-0.5B", "--sensitivity", "--json")
+    found = plan(tmp_path, "Qwen2.5-0.5B", "--sensitivity", "--no-search", "--json")
     assert found.exit_code == 0, found.output
     (effect,) = json.loads(found.stdout)["what_if"]
     assert effect["words"].startswith("a shorter tail of responses")
