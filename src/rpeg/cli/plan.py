@@ -46,8 +46,8 @@ def command(
     search: Annotated[
         bool,
         typer.Option(
-            help="On hardware that is not here: search structure, placement and layouts together; else only rank plans that "
-            "people would write down."
+            help="On hardware that is not here: search structure, placement and layouts together; else only rank plans "
+            "that people would write down."
         ),
     ] = True,
     chains: Annotated[int, typer.Option(min=1, help="Walks of the search, from different starts.")] = 4,

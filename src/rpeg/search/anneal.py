@@ -33,6 +33,9 @@ from rpeg.transforms import Transform
 HOT, COLD = 1.0, 0.003
 """Temperatures at the start and at the end of an annealing, in mean worsenings of the objective."""
 
+UNLIMITED = 2**62
+"""More than asking the cost model ever costs."""
+
 NEVER = 1e300
 """Seconds of what is no plan."""
 
@@ -170,10 +173,12 @@ class Search:
         hot: float = HOT,
         cold: float = COLD,
         placed: bool = False,
+        allowance: int = UNLIMITED,
     ) -> tuple[Found, Found]:
         """(the best state, the last) of so many annealing steps from a state.
 
         hot, cold: temperatures, in mean worsenings; hot 0 takes only what is no worse. placed: blocks stay as they are.
+        allowance: what asking the cost model may cost, about in milliseconds; then known rows must do.
         """
         s, stages = start.structure, len(start.structure.names)
         now, trial, best = (self.space.state(stages) for _ in range(3))
@@ -181,9 +186,8 @@ class Search:
             for target, source in zip(state, start.state, strict=True):
                 target[:] = source
         native, by = self._native(s), ctypes.byref
-        chain = Chain(
-            steps=steps, placed=placed, random=2 * seed + 0x9E3779B97F4A7C15, hot=hot, cold=cold, spread=0.05
-        )
+        chain = Chain(steps=steps, placed=placed, hot=hot, cold=cold, spread=0.05, allowance=allowance)
+        chain.random = 2 * seed + 0x9E3779B97F4A7C15
         chain.now = chain.best = start.objective
         states = [state_struct(state) for state in (now, trial, best)]
         while True:
