@@ -33,7 +33,6 @@ from rpeg.search.placements import GENERATION, Placement, placed
 from rpeg.sim import Facts
 from rpeg.transforms import Transform
 from rpeg.transforms.bypass import Bypass
-from rpeg.transforms.pruning import Pruning
 from rpeg.workload import Workload, constant, lognormal
 
 OUT = Path(__file__).resolve().parent / "results" / "verl.json"
@@ -57,12 +56,11 @@ class Run:
     microbatch: int = 16
 
     def problem(self, mean: float) -> Problem:
-        applied: tuple[Transform, ...] = (Pruning("reference"),)  # without a KL term
-        if self.schedule == "fully-async":
-            applied = (*applied, Bypass("old_logprob"))  # its rollouts bring their own by default
-        graph = grpo.graph(grpo.Hyper(kl_coefficient=0.0))
-        for transform in applied:
-            graph = transform.apply(graph)
+        graph = grpo.graph(grpo.Hyper(kl_in="none"))
+        applied: tuple[Transform, ...] = ()
+        if self.schedule == "fully-async":  # by default its rollouts bring their own log-probabilities
+            applied = (Bypass("old_logprob"),)
+            graph = applied[0].apply(graph)
         lengths = lognormal(mean, self.longest)
         architecture = replace(named("Qwen/Qwen2.5-Math-7B"), context=CONTEXT)
         return Problem(
