@@ -31,14 +31,15 @@ NAMES = [
     "verl fully-async",
 ]
 ASYNCHRONOUS = NAMES[6:]
-MIXED = Cluster("mixed", (*system("dgx-h100").racks, *system("dgx-a100").racks), system("dgx-h100").link)
+H100, A100 = (system(name, devices=2) for name in ("dgx-h100", "dgx-a100"))
+MIXED = Cluster("mixed", (*H100.racks, *A100.racks), H100.link)
 
 
 def described(cluster: Cluster, permissions: Permissions, algorithm: str = "ppo") -> Problem:
     module = algorithms.load(algorithm)
     graph = module.graph(module.Hyper())
     shape = architecture.named("Qwen2.5-1.5B")
-    work = Workload(32, 2, constant(200), lognormal(300, 1000), minibatches=2)
+    work = Workload(8, 2, constant(200), lognormal(300, 1000), minibatches=2)
     facts = Facts({model.name: shape for model in graph.models}, "bfloat16")
     return Problem(graph, cluster, work, facts, 16, permissions)
 
