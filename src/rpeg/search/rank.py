@@ -35,14 +35,15 @@ def plan_job(
 
     Constructions, all over a few drawn steps; the leading ones over more. Those are ahead of the rest in the answer.
     With a budget, plans on described hardware are searched for instead (`searched`): it says how long, and report is
-    told how the search goes on. The best plan is never slower than a baseline that the job allows.
+    told how the search goes on. Steps in rounds (dynamic sampling) are for constructions alone. The best plan is never
+    slower than a baseline that the job allows.
     Raises Infeasible where none fits: the stage, the phase, and how many GiB are missing. What would make it fit is
     found by `ways_out`.
     """
     if problem.given:
         return _beside_own(problem, seed, budget, report)
     estimator = Estimator(problem, seed)
-    if budget is not None and not problem.is_local:
+    if budget is not None and not problem.is_local and problem.graph.selector is None:
         from rpeg.search.searched import searched
 
         ranked = searched(problem, seed=seed, budget=budget, report=report)
