@@ -1,6 +1,6 @@
 """verl's schedules on what verl published: is the predicted order right, are ratios of steps within 20 %?
 
-    python benchmarks/verl.py ../shared/data/verl_published.jsonl
+    python benchmarks/verl.py DATA/verl_published.jsonl
 
 Runs of one job under several schedules or on several clusters are compared in pairs. What the records leave open is
 taken from the scripts that verl published with them (verl-project/verl at b178a3cd, verl/experimental/
