@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from rpeg.errors import InputError, PlanError
+from rpeg.errors import InfeasibleError, InputError, PlanError
 from rpeg.plan import Plan, lower
+from rpeg.search.alternatives import alternative
 from rpeg.search.candidate import Candidate, Misfit
 from rpeg.search.constructions import Construction, build, unordered
 from rpeg.search.infeasible import Shortage
@@ -47,6 +49,22 @@ class Estimator:
             sizes = fitting_sizes(self.problem, construction)
             self._sketched[key] = sizes if isinstance(sizes, Misfit) else self._best(construction, sizes)
         return self._sketched[key]
+
+    def in_turn_seconds(self, construction: Construction) -> float:
+        """What its stages take one after another, each with all memory to itself, in one drawn step.
+
+        inf where one cannot be run; 0 for processes of this machine, whose costs nobody asks one by one.
+        """
+        if self.problem.is_local:
+            return 0.0
+        *_, emptied = sizes_of(self.problem)
+        own = replace(self.problem, graph=construction.graph)
+        try:
+            plan = unordered(self.problem, construction, emptied)
+            stages = [stage for stage in plan.graph.stages if stage.models]
+            return sum(alternative(own, stage, plan.assignment(stage.name)).seconds for stage in stages)
+        except (InputError, InfeasibleError):
+            return math.inf
 
     def _best(self, construction: Construction, sizes: Sequence[Sizes]) -> Sketch | Misfit:
         made = [self.sketch(construction, one) for one in sizes]
