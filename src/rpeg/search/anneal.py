@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from rpeg.errors import GraphError, PlanError
@@ -86,6 +86,10 @@ class Search:
     progress: Progress = field(default_factory=Progress)
     _structures: dict[tuple[str, ...], Structure | None] = field(default_factory=dict)
     _natives: dict[tuple[str, ...], _Native] = field(default_factory=dict)
+
+    def branch(self) -> Search:
+        """A search that knows what this one knows, and asks for itself from here on."""
+        return replace(self, tables=self.tables.copy(), report=None, progress=Progress(), _natives={})
 
     def structure(self, applied: tuple[Transform, ...]) -> Structure | None:
         """The problem's graph under these transforms; None where that cannot be."""

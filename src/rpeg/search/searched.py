@@ -23,7 +23,7 @@ from rpeg.search.infeasible import Infeasible
 from rpeg.search.problem import Problem
 from rpeg.sim import Draws, Memo, estimate
 
-FINAL_STEPS, FINALISTS = 10, 6
+FINAL_STEPS, FINALISTS = 10, 5
 """Steady steps over which plans are estimated in the end, and how many of different kinds are."""
 
 APART = 2
@@ -40,7 +40,7 @@ def searched(
     budget: Budget | None = None,
     report: Callable[[Progress], None] | None = None,
 ) -> Ranked:
-    """The best plans of different kinds, and the starts that they had to beat. The same for the same arguments.
+    """The best plans of different kinds. The same for the same arguments.
 
     Raises Infeasible where none fits. report: is told how the search goes on.
     """
@@ -51,13 +51,21 @@ def searched(
         raise Infeasible(problem, "the search", "none of the plans that it came to fits")
     memo: Memo = {}
     finals = distinct(found, FINALISTS)
-    named = [one for one in distinct(sorted(begun, key=lambda one: one.objective), 3) if one not in finals]
-    made = [c for one in (*finals, *named) if (c := _candidate(search, one, memo)) is not None]
+    finals += [one for one in found if _is_plain(one) and one not in finals][:1]
+    made = [c for one in finals if (c := _candidate(search, one, memo)) is not None]
     if not made:
         raise Infeasible(problem, "the search", "none of the plans that it came to fits")
     leading = [c for one in finals[:APART] if (c := _candidate(search, one, memo, apart=True)) is not None]
     ranked = sorted((*made, *leading), key=_promised)
     return Ranked(tuple(_simplest_first(_one_each(ranked))), tuple(_left_out(begun)))
+
+
+def _is_plain(found: Found) -> bool:
+    """All stages on one block, of the graph as it is: what most people run, and the first to compare with."""
+    blocks = {
+        mask for mask, kind in zip(found.state.mask.tolist(), found.structure.shape.kind, strict=True) if kind
+    }
+    return found.fits and not found.structure.applied and len(blocks) == 1
 
 
 def _candidate(search: Search, found: Found, memo: Memo, *, apart: bool = False) -> Candidate | None:
