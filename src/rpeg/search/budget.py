@@ -18,7 +18,7 @@ class Budget:
     rounds: int = 6
     burst: int = 12000
     probe: int = 600
-    asking: int = 400
+    asking: int = 600
 
 
 @dataclass
