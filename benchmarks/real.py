@@ -158,9 +158,9 @@ def main() -> None:
     )
     parser.add_argument("--evaluations", type=int, default=20000)
     parser.add_argument("--seconds", type=float, default=0.0, help="of the walk, instead of evaluations")
-    parser.add_argument("--chains", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--burst", type=int, default=4000)
+    parser.add_argument("--chains", type=int, default=Budget.chains)
+    parser.add_argument("--rounds", type=int, default=Budget.rounds)
+    parser.add_argument("--burst", type=int, default=Budget.burst)
     parser.add_argument("--seed", type=int, default=0)
     a = parser.parse_args()
     rows: list[dict[str, Any]] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -13,15 +13,13 @@ from rpeg.plan import Assignment, Devices, ItemKind, Plan, Slot
 from rpeg.report import comparison, forecast, limits, structure, words
 from rpeg.report.plan import misfits, report, what_if
 from rpeg.report.tables import facts, percent, table
-from rpeg.search import Baseline, Candidate, Misfit, Ranked
+from rpeg.search import Baseline, Candidate, Effect, Misfit, Ranked
 from rpeg.sim import Bound, Bounds, CycleRatio, Link, StepTime
 
 
-@dataclass(frozen=True)
-class Changed:
-    change: str
-    before_seconds: float
-    after_seconds: float
+def changed(after_seconds: float | None, learning: str = "") -> Effect:
+    """Of a step of 70 s."""
+    return Effect("9 nodes", "8 devices", learning, 70.0, None, after_seconds, "split 4+5", "too few", (8, 9))
 
 
 def _slower(candidate: Candidate, times: float) -> Candidate:
@@ -46,7 +44,7 @@ def test_the_report_keeps_to_its_width_and_needs_no_colour(width: int) -> None:
 
 def test_the_report_begins_with_the_plan_and_ends_with_what_is_assumed() -> None:
     problem, ranked = local_plans()
-    text = shown(*report(ranked, ranked.best, problem, [Changed("one more node", 2.0, 1.0)]), width=120)
+    text = shown(*report(ranked, ranked.best, problem, [changed(35.0)]), width=120)
     words = (
         "plan  ",
         "speed-up",
@@ -79,13 +77,16 @@ def test_a_baseline_that_is_the_plan_is_said_to_be() -> None:
         comparison.comparison(_against(ranked, Baseline("greedy", ranked.best)), ranked.best), width=120
     )
     (row,) = (line for line in text.splitlines() if "greedy" in line)
-    assert "the same plan" in row
+    assert "the same" in row
 
 
 def test_a_baseline_without_a_plan_gives_its_reason() -> None:
     _, ranked = local_plans()
-    found = _against(ranked, Baseline("ReaL heuristic", None, "3 nodes do not divide 32 layers"))
-    assert list(comparison.without_plan(found)) == ["ReaL heuristic: 3 nodes do not divide 32 layers"]
+    stale = "needs staleness 1"
+    found = _against(
+        ranked, Baseline("ReaL", None, "no layout"), Baseline("a", None, stale), Baseline("b", None, stale)
+    )
+    assert list(comparison.without_plan(found)) == ["ReaL: no layout", "a, b: needs staleness 1"]
 
 
 def test_the_best_colocated_plan_is_there_where_no_baseline_is_colocated() -> None:
@@ -173,7 +174,7 @@ def test_each_bound_is_told_with_its_gap_and_its_meaning_the_highest_first() -> 
     )
     highest, lane, work = limits.bounds(found)
     assert highest.startswith("10 s at least (gap 20 %): generate → train_actor wait for each other")
-    assert lane.startswith("6 s at least (gap 100 %): device0 is busy so long, in any order")
+    assert lane.startswith("6 s at least (gap 100 %): device 0 is busy so long, in any order")
     assert work.startswith("4 s at least (gap 200 %): all devices of local")
     assert work.endswith("no plan beats it")
 
@@ -201,6 +202,14 @@ def test_idle_shares_are_what_occupancy_leaves() -> None:
         for group, share in limits.idle_shares(candidate.estimate, candidate.plan):
             busy = sum(candidate.estimate.occupancy[f"device{i}"] for i in group.ids) / len(group.ids)
             assert share == pytest.approx(max(0.0, 1 - busy))
+
+
+def test_devices_that_nothing_uses_count_as_idle() -> None:
+    _, ranked = local_plans()
+    alone = next(c for c in ranked.candidates if c.construction.placement.name == "one device")
+    busy = limits.busy_share(alone.estimate, alone.plan)
+    assert busy == pytest.approx(alone.estimate.occupancy["device0"] / 2)
+    assert "of all 2 devices" in forecast.speed(alone)
 
 
 def test_devices_that_nothing_uses_are_said_to_be_paid_for() -> None:
@@ -247,11 +256,21 @@ def test_memory_left_begins_with_the_tightest_phase_of_the_tightest_device() -> 
     estimate = ranked.best.estimate
     first = next(forecast.headroom(estimate))
     assert f"left in {estimate.tightest.peak.phase}" in first
-    assert forecast.room(estimate) == min(forecast.headroom_bytes(estimate.tightest).values())
+    devices = [memory for memory in estimate.memory if not memory.host]
+    assert forecast.room(estimate) == min(min(forecast.headroom_bytes(m).values()) for m in devices)
 
 
-def test_what_if_tells_both_times_and_their_ratio() -> None:
-    assert what_if(Changed("one more node", 70.0, 60.0)) == "one more node: 60 s instead of 70 s (1.17×)"
+@pytest.mark.parametrize(
+    ("effect", "words"),
+    [
+        (changed(60.0), "9 nodes: 60 s, 1.17 × as fast, with split 4+5; costs 8 devices"),
+        (changed(70.0), "9 nodes: no faster; costs 8 devices"),
+        (changed(None), "9 nodes: nothing that runs (too few); costs 8 devices"),
+        (changed(80.0, "tokens"), "9 nodes: no faster; costs 8 devices; changes what is learned: tokens"),
+    ],
+)
+def test_what_if_tells_what_a_change_brings_and_costs(effect: Effect, words: str) -> None:
+    assert what_if(effect) == words
 
 
 def test_misfits_give_their_reason_once() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from rpeg.errors import InputError, PlanError
@@ -31,12 +32,17 @@ class Estimator:
         self._draws = Draws(self.problem.workload, self.seed)
 
     def screened(self, construction: Construction) -> Candidate | Misfit:
-        """Over a few steps, with the largest micro-batches and most responses held at once that fit."""
+        """Over a few steps, with the best of the sizes that fit."""
         key = construction.name, construction.applied
         if key not in self._screened:
             sizes = fitting_sizes(self.problem, construction)
-            self._screened[key] = sizes if isinstance(sizes, Misfit) else self.at(construction, sizes)
+            self._screened[key] = sizes if isinstance(sizes, Misfit) else self._best(construction, sizes)
         return self._screened[key]
+
+    def _best(self, construction: Construction, sizes: Sequence[Sizes]) -> Candidate | Misfit:
+        made = [self.at(construction, one) for one in sizes]
+        found = [one for one in made if isinstance(one, Candidate)]
+        return min(found, key=lambda one: one.estimate.step.mean_seconds) if found else made[0]
 
     def at(self, construction: Construction, sizes: Sizes) -> Candidate | Misfit:
         """With these sizes, over a few steps."""
@@ -56,17 +62,25 @@ class Estimator:
         return self._final[plan]
 
 
-def fitting_sizes(problem: Problem, construction: Construction) -> Sizes | Misfit:
-    """The largest sizes whose every phase fits on every device."""
+def fitting_sizes(problem: Problem, construction: Construction) -> tuple[Sizes, ...] | Misfit:
+    """The largest whose every phase fits on every device; on described hardware also the levels of offloading above
+    it that leave room for other layouts."""
+    found: dict[object, Sizes] = {}
     for sizes in sizes_of(problem):
         try:
             plan = unordered(problem, construction, sizes)
         except InputError as error:
             return Misfit(construction.name, str(error))
-        lowered = lower(plan.graph, plan.assignments, plan.workload)
-        memory = device_memory(plan, lowered, problem.facts)
+        layouts = tuple((a.parallelism, a.microbatch, a.recompute) for a in plan.assignments)
+        if layouts in found:
+            continue
+        memory = device_memory(plan, lower(plan.graph, plan.assignments, plan.workload), problem.facts)
         if not any(m.short_bytes for m in memory):
-            return sizes
+            found[layouts] = sizes
+            if problem.is_local:
+                break
+    if found:
+        return tuple(found.values())
     least = "micro-batches of 1" if problem.is_local else "everything offloaded that can be"
     tightest = max(memory, key=lambda m: m.short_bytes)
     shortage = Shortage.of(plan, tightest, least)

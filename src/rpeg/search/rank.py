@@ -11,7 +11,7 @@ from rpeg.search.baselines import baselines
 from rpeg.search.budget import Budget, Progress
 from rpeg.search.candidate import Baseline, Candidate, Misfit, Ranked
 from rpeg.search.constructions import Construction, build, constructions
-from rpeg.search.estimator import Estimator, fitting_sizes
+from rpeg.search.estimator import FINAL_STEPS, Estimator, fitting_sizes
 from rpeg.search.given import NOTHING
 from rpeg.search.infeasible import Infeasible
 from rpeg.search.own import own_plan
@@ -35,20 +35,21 @@ def plan_job(
 
     Constructions, all over a few drawn steps; the leading ones over more. Those are ahead of the rest in the answer.
     With a budget, plans on described hardware are searched for instead (`searched`): it says how long, and report is
-    told how the search goes on. The best plan is never slower than a baseline that the job allows.
+    told how the search goes on. Steps in rounds (dynamic sampling) are for constructions alone. The best plan is never
+    slower than a baseline that the job allows.
     Raises Infeasible where none fits: the stage, the phase, and how many GiB are missing. What would make it fit is
     found by `ways_out`.
     """
     if problem.given:
         return _beside_own(problem, seed, budget, report)
     estimator = Estimator(problem, seed)
-    if budget is not None and not problem.is_local:
+    if budget is not None and not problem.is_local and problem.graph.selector is None:
         from rpeg.search.searched import searched
 
         ranked = searched(problem, seed=seed, budget=budget, report=report)
     else:
         ranked = _constructed(estimator)
-    compared = baselines(estimator)
+    compared = baselines(estimator, [c for c in ranked.candidates if c.estimate.step.steps >= FINAL_STEPS])
     return replace(
         ranked, candidates=(*_faster(ranked, compared, problem), *ranked.candidates), baselines=compared
     )
@@ -118,7 +119,7 @@ def _can_run(problem: Problem, construction: Construction) -> bool:
     if isinstance(sizes, Misfit):
         return False
     try:
-        build(problem, construction, sizes=sizes)
+        build(problem, construction, sizes=sizes[0])
     except PlanError:
         return False
     return True

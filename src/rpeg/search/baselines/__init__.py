@@ -5,10 +5,12 @@ To add one, write a function from a problem to its `Family` and name it in `FAMI
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rpeg.search.baselines import colocated, real, split, verl
 from rpeg.search.baselines.compared import Compared
 from rpeg.search.baselines.family import Family
-from rpeg.search.candidate import Baseline
+from rpeg.search.candidate import Baseline, Candidate
 from rpeg.search.estimator import Estimator
 from rpeg.search.problem import Problem
 
@@ -31,9 +33,9 @@ def families(problem: Problem) -> tuple[Family, ...]:
     return tuple(family(problem) for family in FAMILIES)
 
 
-def baselines(estimator: Estimator) -> tuple[Baseline, ...]:
-    """The best plan of each family of the estimator's problem."""
-    compared = Compared(estimator)
+def baselines(estimator: Estimator, searched: Sequence[Candidate] = ()) -> tuple[Baseline, ...]:
+    """The best plan of each family of the estimator's problem, also of those that a search has found."""
+    compared = Compared(estimator, searched)
     return tuple(compared.baseline(family) for family in families(estimator.problem))
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from rpeg.ir import Kind
+from rpeg.plan import Devices
 from rpeg.search.baselines.family import Family
+from rpeg.search.candidate import Candidate
 from rpeg.search.constructions import Construction
 from rpeg.search.layouts import Degrees, degrees
 from rpeg.search.placements import Placement, node_width, placed, whole
@@ -40,7 +43,9 @@ def a_layout_each(problem: Problem) -> Family:
         for layout in _layouts(problem, together):
             found.append(_construction(problem, _with(problem, together, layout, generates=True)))
     fewer = trained_in_one_layout(problem, "colocated, one layout to train and one to generate")
-    return Family("colocated, a layout per stage", tuple(found), (fewer,))
+    return Family(
+        "colocated, a layout per stage", tuple(found), (fewer,), takes=partial(_is_colocated, problem)
+    )
 
 
 def any_layout(problem: Problem) -> Family:
@@ -51,6 +56,13 @@ def any_layout(problem: Problem) -> Family:
 def colocated(problem: Problem) -> Iterator[Placement]:
     """On all devices, of each kind."""
     yield from (placed(problem, f"colocated{words}", block) for words, block in whole(problem))
+
+
+def _is_colocated(problem: Problem, candidate: Candidate) -> bool:
+    """All stages on all devices of a kind, of the graph as the job wants it."""
+    blocks = {a.block.ids for a in candidate.plan.assignments if isinstance(a.block, Devices)}
+    plain = candidate.plan.applied == tuple(map(str, problem.applied))
+    return plain and blocks <= {block for _, block in whole(problem)} and len(blocks) == 1
 
 
 def _together(problem: Problem) -> Iterator[Placement]:

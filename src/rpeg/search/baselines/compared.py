@@ -13,9 +13,13 @@ from rpeg.search.placements import sizes_of
 
 @dataclass
 class Compared:
-    """The best member of each family; of families that include others never slower than those."""
+    """The best member of each family; of families that include others never slower than those.
+
+    searched: plans that a search has found, over as many steps, some of which may be of a family.
+    """
 
     estimator: Estimator
+    searched: Sequence[Candidate] = ()
     _known: dict[str, Baseline] = field(default_factory=dict)
 
     def baseline(self, family: Family) -> Baseline:
@@ -31,6 +35,7 @@ class Compared:
         found = [one for one in screened if isinstance(one, Candidate)]
         finals = [self.estimator.final(one) for one in self._leading(found)]
         finals += [b.candidate for f in family.includes if (b := self.baseline(f)).candidate is not None]
+        finals += [one for one in self.searched if family.takes(one)]
         if not finals:
             return Baseline(family.name, None, _reason([one for one in screened if isinstance(one, Misfit)]))
         return Baseline(family.name, min(finals, key=_mean_seconds))

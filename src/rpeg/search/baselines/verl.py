@@ -9,7 +9,7 @@ as without it, so that colocate-async, which lives on it, takes as long as its g
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import replace
 
 from rpeg.errors import GraphError
@@ -31,34 +31,34 @@ def colocate_async(problem: Problem) -> Family:
     return _asynchronous("verl colocate-async", problem, 1, tuple(colocated(problem)))
 
 
-def separate_async(problem: Problem) -> Family:
-    """Pools for generation and for the rest; minibatches are trained as they are complete, weights published a step."""
-    family = _asynchronous("verl separate-async", problem, 1, tuple(_pools(problem)))
+def separate_async(problem: Problem, pools: Sequence[Placement] = ()) -> Family:
+    """Pools for generation and for the rest; minibatches are trained as they are complete, weights published a step.
+
+    pools: where, here and below; all cuts with assessment on the trainers' side if that is not said.
+    """
+    family = _asynchronous("verl separate-async", problem, 1, pools or _pools(problem))
     return replace(family, members=tuple(_by_minibatch(problem, c) for c in family.members))
 
 
-def one_step_off(problem: Problem) -> Family:
+def one_step_off(problem: Problem, pools: Sequence[Placement] = ()) -> Family:
     """Pools; a whole batch is generated with the weights before, while the last is trained."""
-    return _asynchronous("verl one-step-off", problem, 1, tuple(_pools(problem)))
+    return _asynchronous("verl one-step-off", problem, 1, pools or _pools(problem))
 
 
-def fully_async(problem: Problem) -> Family:
+def fully_async(problem: Problem, pools: Sequence[Placement] = ()) -> Family:
     """Pools; samples leave as they are done, weights may be as old as the job allows."""
     allowed = problem.permissions
     staleness = max(1, allowed.staleness if allowed.wished_staleness is None else allowed.wished_staleness)
-    family = _asynchronous("verl fully-async", problem, staleness, tuple(_pools(problem)))
+    family = _asynchronous("verl fully-async", problem, staleness, pools or _pools(problem))
     found = [_by_minibatch(problem, c) for c in family.members]
     return replace(family, members=tuple(in_parts(problem, c, PARTS[1]) or c for c in found))
 
 
-def _pools(problem: Problem) -> Iterator[Placement]:
-    """Cuts with all assessment on the trainers' side."""
-    for placement in splits(problem):
-        if not placement.assesses_where_it_generates(problem.graph):
-            yield placement
+def _pools(problem: Problem) -> tuple[Placement, ...]:
+    return tuple(p for p in splits(problem) if not p.assesses_where_it_generates(problem.graph))
 
 
-def _asynchronous(name: str, problem: Problem, staleness: int, where: tuple[Placement, ...]) -> Family:
+def _asynchronous(name: str, problem: Problem, staleness: int, where: Sequence[Placement]) -> Family:
     refused = _refused(problem, staleness)
     if refused or not where:
         return Family(name, refused=refused or "one device cannot be split")
