@@ -10,9 +10,10 @@ from rpeg.errors import InputError
 from rpeg.ir import Graph, Kind, Stage
 from rpeg.plan import Assignment, Devices, Host, Parallelism, Plan, check, lower
 from rpeg.search.candidate import Baseline, Candidate
+from rpeg.search.choices import divides
 from rpeg.search.constructions import Construction
 from rpeg.search.given import blocks, cut, sized
-from rpeg.search.layouts import best_option, bundles_of, divides, offload_at, pieces, sharded
+from rpeg.search.layouts import best_option, bundles_of, offload_at, pieces, sharded
 from rpeg.search.placements import Placement, Sizes, placements, sizes_of
 from rpeg.search.problem import Problem
 from rpeg.search.structures import generators
