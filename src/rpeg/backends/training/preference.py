@@ -40,6 +40,7 @@ def update(
         scores = _scores(trainer, part)
         found = _measured(scores, part, center)
         (found["loss"] / len(pairs)).backward()  # type: ignore[no-untyped-call]
+        trainer.parameters.after_backward()
         for name, value in found.items():
             sums[name] = sums.get(name, torch.zeros_like(value)) + value.detach()
     step = trainer.step()
