@@ -11,10 +11,9 @@ import numpy as np
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from training_cases import Out, make_samples, tiny_model, weighted_nll
+from training_cases import make_samples, tiny_model, weighted_nll
 
 from rpeg.backends.samples import Samples
-from rpeg.backends.training.checkpoint import read_weights
 from rpeg.backends.training.grid import Groups, make_grid
 from rpeg.backends.training.optimizer import OptimizerConfig
 from rpeg.backends.training.trainer import ALONE, Trainer

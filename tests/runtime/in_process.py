@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 
+from rpeg.backends.training.checkpoint import read_weights
 from rpeg.job import Job
 from rpeg.plan import Plan, check, write_plan
 from rpeg.runtime.driver import Checkpoints, Driver
@@ -35,8 +35,12 @@ class Here:
         for answer in self.worker._answers(work, references):
             yield answer
 
-    async def receive(self, work: Work, reference: Any) -> AsyncIterator[Answer]:
-        for answer in unbundle(self.worker.receive(work, reference), ()):
+    async def receive(self, work: Work, references: Sequence[Any]) -> AsyncIterator[Answer]:
+        for answer in unbundle(self.worker.receive(work, references), ()):
+            yield answer
+
+    async def move(self, work: Work) -> AsyncIterator[Answer]:
+        for answer in unbundle(self.worker.move(work), ()):
             yield answer
 
 
@@ -72,7 +76,7 @@ def run_here(job: Job, plan: Plan, *, start: Checkpoint | None = None) -> RanHer
         worker.close()
     end_stretch(trace)
     last = directory.checkpoints()[-1].path
-    weights = {path.name: load_file(path / "weights.safetensors") for path in last.iterdir() if path.is_dir()}
+    weights = {path.name: read_weights(path) for path in last.iterdir() if path.is_dir()}
     return RanHere(
         tuple(driver.records),
         read_traces(directory.path),

@@ -9,9 +9,9 @@ from types import MappingProxyType
 
 import torch
 import yaml
-from safetensors.torch import load_file
 
 from plans import make_plan
+from rpeg.backends.training.checkpoint import read_weights
 from rpeg.cluster import local
 from rpeg.ir import Kind
 from rpeg.job import Job, parse_job
@@ -173,5 +173,5 @@ def run(
     view = view or Silent([])
     outcome = train(job, found, directory, start, chosen, view)
     last = directory.checkpoints()[-1].path
-    weights = {path.name: load_file(path / "weights.safetensors") for path in last.iterdir() if path.is_dir()}
+    weights = {path.name: read_weights(path) for path in last.iterdir() if path.is_dir()}
     return Ran(outcome, read_traces(outcome.directory), weights, view.told)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -78,8 +78,12 @@ class RayHandle:
             )
         return self._whole(self.actor.run.options(num_returns=1 + work.contents).remote(work, *references))
 
-    def receive(self, work: Work, reference: Any) -> AsyncIterator[Answer]:
-        return self._whole(self.actor.receive.remote(work, reference))
+    def receive(self, work: Work, references: Sequence[Any]) -> AsyncIterator[Answer]:
+        """In a list, references arrive as such: the worker takes one at a time."""
+        return self._whole(self.actor.receive.remote(work, list(references)))
+
+    def move(self, work: Work) -> AsyncIterator[Answer]:
+        return self._whole(self.actor.move.remote(work))
 
     @staticmethod
     async def _whole(references: Any) -> AsyncIterator[Answer]:

@@ -174,15 +174,16 @@ async def _run(
 
 async def _ready(
     handles: Mapping[str, RayHandle], devices: Mapping[str, RayHandle], view: Recorder
-) -> dict[str, object]:
-    """Models loaded, groups formed, copies at the first version; references to that version by model."""
+) -> dict[str, list[object]]:
+    """Models loaded, groups formed, copies at the first version; references to that version's parts by model."""
     view.on_stage("loading models")
     first = next(iter(devices.values()))
     meeting_point = await first.actor.meeting_point.remote()
     await call_all(handles, "prepare", meeting_point)
-    broadcasts: dict[str, object] = {}
+    broadcasts: dict[str, list[object]] = {}
     for references in (await call_all(devices, "publish_initial")).values():
-        broadcasts.update(references)
+        for model, part in references.items():
+            broadcasts.setdefault(model, []).append(part)
     await call_all(devices, "receive_initial", broadcasts)
     view.on_running()
     return broadcasts

@@ -45,7 +45,9 @@ def save(trainer: Trainer, directory: str) -> None:
         "optimizer": asdict(optimizer.config) if optimizer else None,
         "digest": trainer.digest(),
     }
-    moments = [piece for kind in (optimizer.moments if optimizer else ()) for piece in _moments(trainer, kind)]
+    moments = [
+        piece for kind in (optimizer.moments if optimizer else ()) for piece in _moments(trainer, kind)
+    ]
 
     def write(path: Path, suffix: str) -> None:
         _write_pieces(path / f"{WEIGHTS}{suffix}", parameters.weights())
@@ -85,7 +87,9 @@ def load(trainer: Trainer, directory: str) -> None:
     _read_pieces(path, WEIGHTS, trainer.parameters.weights())
     if trainer.optimizer is not None:
         _read_pieces(
-            path, OPTIMIZER, [piece for kind in trainer.optimizer.moments for piece in _moments(trainer, kind)]
+            path,
+            OPTIMIZER,
+            [piece for kind in trainer.optimizer.moments for piece in _moments(trainer, kind)],
         )
     trainer.updates, trainer.skipped = int(counts["updates"]), int(counts["skipped"])
 
@@ -178,11 +182,15 @@ def _write_together(
     target = Path(directory)
     names = collectives.gather_json(f"{target.name}.new-{os.getpid()}", grid.block, trainer.device)
     fresh = target.with_name(names[0])
-    _agree(trainer, directory, lambda: _make_and(write, fresh, suffix))
-    _agree(trainer, directory, lambda: None if grid.rank else _finish(fresh, target, finish))
+    try:
+        _agree(trainer, directory, lambda: _write_part(write, fresh, suffix))
+        _agree(trainer, directory, lambda: None if grid.rank else _finish(fresh, target, finish))
+    except RunError:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
 
 
-def _make_and(write: Callable[[Path, str], None], fresh: Path, suffix: str) -> None:
+def _write_part(write: Callable[[Path, str], None], fresh: Path, suffix: str) -> None:
     fresh.mkdir(parents=True, exist_ok=True)
     write(fresh, suffix)
 
@@ -208,7 +216,6 @@ def _finish(fresh: Path, target: Path, finish: Callable[[Path], None]) -> None:
             target.rename(old)
         fresh.rename(target)
     except OSError:
-        shutil.rmtree(fresh, ignore_errors=True)
         if old.exists():
             old.rename(target)
         raise

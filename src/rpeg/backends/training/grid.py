@@ -29,7 +29,8 @@ AXES: Mapping[str, tuple[str, ...]] = {
 }
 """The coordinates along which the ranks of each group differ.
 
-block: all of them. dp: ranks with different samples. data: ranks whose gradients are summed. shard: ranks over which ZeRO cuts; replica:
+block: all of them. dp: ranks with different samples. data: ranks whose gradients are summed. shard: ranks over which
+ZeRO cuts; replica:
 ranks with the same shards. model: ranks that hold different parts of one model before ZeRO. ep: ranks with different
 experts, expert_data: ranks with the same ones.
 """
@@ -67,6 +68,12 @@ class Grid:
     @property
     def devices(self) -> int:
         return self.parallelism.devices
+
+    @property
+    def cuts(self) -> bool:
+        """Whether a rank holds less than the model."""
+        p = self.parallelism
+        return self.size("model") > 1 or self.size("ep") > 1 or (p.zero == 3 and self.size("shard") > 1)
 
     @property
     def speaks(self) -> bool:

@@ -111,7 +111,8 @@ class Passes:
             for name in names:
                 sizes = [len(part) for part in parts[name]]
                 if sizes:
-                    parts[name] = list(self.neighbours.from_last(torch.cat(parts[name])).split(sizes))
+                    whole = self.neighbours.from_last(torch.cat(parts[name]))
+                    parts[name] = list(torch.split(whole, sizes))
         return parts
 
     def settle(self) -> None:

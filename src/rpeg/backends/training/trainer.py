@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -23,14 +23,18 @@ from rpeg.backends.training.adamw import AdamW
 from rpeg.backends.training.grid import Grid
 from rpeg.backends.training.microbatch import MicroBatch, build, dummy, split
 from rpeg.backends.training.optimizer import OptimizerConfig, learning_rate
+from rpeg.backends.training.parallel.attention import recompute_attention
 from rpeg.backends.training.parallel.model import cut
 from rpeg.backends.training.parameters import Parameters, Partitioned, Replicated, Sharded
 from rpeg.backends.training.passes import TOKEN_WEIGHT, Passes
+from rpeg.backends.training.resting import HostCopies
 from rpeg.backends.training.tally import Loss, Tally
 from rpeg.backends.weights import Published, aliases_of, checksum, digest, load, publish
 from rpeg.errors import RunError
 
 ALONE = Grid()
+State = Literal["weights", "optimizer"]
+Recompute = Literal["none", "selective", "full"]
 
 
 @dataclass(frozen=True)
@@ -49,8 +53,9 @@ class Trainer:
     of what is left are kept whole (zero 0), with shares of the moments (1), of the gradients too (2), or sharded (3).
     optimizer: None for a model that is only evaluated. logit_chunk: so many tokens' logits exist at a time.
     compute_dtype: of the matrix products, where it differs from the parameters' dtype (mixed precision).
-    recompute: layers keep only their inputs and run again in the backward pass.
+    recompute: full: layers keep only their inputs and run again in the backward pass; selective: attention alone does.
     reduce_every_microbatch: with zero 3, keep no unsharded gradients between micro-batches.
+    device: to be moved to once it is cut. constant: its weights never change.
 
     updates: optimizer steps taken; the learning rate follows it. skipped: steps left out for a gradient
     that was not finite.
@@ -64,9 +69,10 @@ class Trainer:
         optimizer: OptimizerConfig | None = None,
         logit_chunk: int | None = None,
         compute_dtype: torch.dtype | None = None,
-        recompute: bool = False,
+        recompute: Recompute = "none",
         reduce_every_microbatch: bool = False,
         device: torch.device | None = None,
+        constant: bool = False,
     ) -> None:
         self.model, self.grid, self.logit_chunk = model, grid, logit_chunk
         self.aliases = aliases_of(model)
@@ -74,8 +80,10 @@ class Trainer:
         model.to(device)
         self.device = next(model.parameters()).device
         self.updates = self.skipped = 0
-        if recompute:
+        if recompute == "full":
             model.recompute_layers()
+        elif recompute == "selective":
+            recompute_attention(model.hf)
         trainable, zero = optimizer is not None, grid.parallelism.zero
         shared = grid.size("shard") > 1
         self.sharded = zero == 3 and shared
@@ -101,13 +109,22 @@ class Trainer:
             hidden_dtype=(compute_dtype or hidden) if self.sharded else hidden,
         )
         self.optimizer = AdamW(optimizer, self.parameters.local) if optimizer is not None else None
+        moments = self.optimizer.moments.values() if self.optimizer is not None else ()
+        self._host: dict[State, HostCopies] = {
+            "weights": HostCopies(self.parameters.storage(), constant=constant),
+            "optimizer": HostCopies((m for kind in moments for m in kind), self.parameters.scratch()),
+        }
 
     @property
-    def in_step(self) -> bool:
-        """Whether ranks with different samples meet in a pass, and so must make as many."""
-        return self.sharded or self.grid.size("ep") > 1 or (
-            self.optimizer is not None and self.grid.parallelism.zero == 2 and self.grid.size("shard") > 1
-        )
+    def meets_forward(self) -> bool:
+        """Whether ranks with different samples meet in a forward pass, and so must make as many."""
+        return self.sharded or self.grid.size("ep") > 1
+
+    @property
+    def meets_backward(self) -> bool:
+        """Whether they meet in a backward pass."""
+        reduces = isinstance(self.parameters, Partitioned) and not self.parameters.keep_whole
+        return self.meets_forward or reduces
 
     # Inference
 
@@ -153,8 +170,8 @@ class Trainer:
         return {name: self._in_order(samples, rows, parts[name]) for name in names}
 
     def _microbatches(self, samples: Samples, rows: Sequence[Ints]) -> Iterator[MicroBatch]:
-        """Those of a split, and dummies as long as other ranks in step have more. Collective when in step."""
-        count = self._agreed([len(rows)])[0] if self.in_step else len(rows)
+        """Those of a split, and dummies as long as ranks that it meets have more. Collective where ranks meet."""
+        count = max(self._agreed([len(rows)])[0]) if self.meets_forward else len(rows)
         for position in range(count):
             yield self.build_microbatch(samples, rows, position)
 
@@ -195,7 +212,10 @@ class Trainer:
         where its name ends in `_max`.
         """
         rows = [split(samples, microbatch) for samples in minibatches]
-        counts = self._agreed([len(r) for r in rows])
+        counts = [
+            max(counts) if self.meets_backward else len(own)
+            for counts, own in zip(self._agreed([len(r) for r in rows]), rows, strict=True)
+        ]
         heads = self.model.heads
         wanted = Wanted(
             "lm" in heads, entropy, "value" in heads, temperature, self.logit_chunk, value_gradient_scale
@@ -252,12 +272,12 @@ class Trainer:
             return dummy(self.device)
         return build(samples.rows(rows[position]), self.device)
 
-    def _agreed(self, counts: list[int]) -> list[int]:
-        """Micro-batches that each minibatch takes on this rank. Collective."""
+    def _agreed(self, counts: list[int]) -> list[tuple[int, ...]]:
+        """Micro-batches of each minibatch on every data-parallel rank. Collective."""
         ranks = collectives.gather_json(counts, self.grid.group("dp"), self.device)
         if len({len(r) for r in ranks}) > 1:
             raise RunError(f"ranks were given {[len(r) for r in ranks]} minibatches; give all as many")
-        return [max(column) for column in zip(*ranks, strict=True)] if self.in_step else counts
+        return list(zip(*ranks, strict=True))
 
     # Weights and state
 
@@ -265,7 +285,9 @@ class Trainer:
         """Of all that the ranks hold together of one replica of the model. Collective over these."""
         pieces = self.parameters.weights()
         layout = self.parameters.layout
-        mine = checksum(piece for piece in pieces if layout[piece.name].owned and not layout[piece.name].expert)
+        mine = checksum(
+            piece for piece in pieces if layout[piece.name].owned and not layout[piece.name].expert
+        )
         experts = checksum(piece for piece in pieces if layout[piece.name].expert)
         axes = ["model"] + (["shard"] if self.sharded else [])
         return digest(self._summed(mine, axes) + self._summed(experts, ["ep", "model"]))
@@ -295,6 +317,21 @@ class Trainer:
         wanted = Wanted(logprobs="lm" in self.model.heads, values="value" in self.model.heads)
         return np.concatenate(list(self._infer(samples, wanted, 1).values())).astype(np.float64)
 
+    def offload(self, state: State) -> int:
+        """Gives back the device's memory of the weights, or of the optimizer's moments and the gradients; bytes that went
+        to the host."""
+        if state == "optimizer" and not self.is_resting(state):
+            self.parameters.zero_gradients()
+        return self._host[state].offload()
+
+    def reload(self, state: State) -> int:
+        """Brings back what `offload` has taken; bytes that came from the host."""
+        return self._host[state].reload()
+
+    def is_resting(self, state: State) -> bool:
+        """Whether it is on the host, where nothing can be computed with it."""
+        return self._host[state].resting
+
     def state(self, directory: str) -> None:
         """Writes parameters, moments and counts; loads onto any number of ranks. Collective."""
         checkpoint.save(self, directory)
@@ -314,4 +351,3 @@ class Trainer:
     def optimizer_bytes(self) -> int:
         """Bytes of the optimizer's moments on this rank."""
         return self.optimizer.state_bytes() if self.optimizer else 0
-

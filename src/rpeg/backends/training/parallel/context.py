@@ -1,21 +1,14 @@
-"""Context parallelism: each rank has a part of every sequence, and for attention some heads of all of it.
-
-All-to-all before and after attention (Jacobs et al. 2023, arXiv:2309.14509) leaves attention itself unchanged.
-"""
+"""Context parallelism: each rank has a part of every sequence, and for `attention` some heads of all of it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from rpeg.backends.training.parallel.functions import exchange, leave
-
-ATTENTION = "rpeg_exchanged_heads"
-HEADS, SEQUENCE = 1, 2
+from rpeg.backends.training.parallel.functions import leave
 
 
 @dataclass(frozen=True)
@@ -48,28 +41,3 @@ class Context:
     def joined(self, own: Tensor, mine: Tensor, count: int) -> Tensor:
         """(count,) with every rank's numbers at their places, the same on all."""
         return leave(own.new_zeros(count).index_put((mine,), own), self.group)
-
-
-def exchange_heads(hf: Any, group: dist.ProcessGroup) -> None:
-    """Makes a Hugging Face module attend with all-to-all over the group."""
-    from transformers import AttentionInterface
-
-    AttentionInterface.register(ATTENTION, _attend)
-    for module in hf.modules():
-        if hasattr(module, "num_key_value_groups"):
-            module.context_group = group
-    hf.config._attn_implementation = ATTENTION
-    hf.config.get_text_config()._attn_implementation = ATTENTION
-
-
-def _attend(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, _mask: Tensor | None, **options: Any
-) -> tuple[Tensor, None]:
-    """query: (n, heads, S / ranks, head size); the result (n, S / ranks, heads, head size)."""
-    from transformers.integrations.sdpa_attention import sdpa_attention_forward
-
-    group: dist.ProcessGroup = module.context_group
-    q, k, v = (exchange(x, group, HEADS, SEQUENCE) for x in (query, key, value))
-    options["is_causal"] = True
-    out, _ = sdpa_attention_forward(module, q, k, v, None, **options)
-    return exchange(out, group, 1, 2), None

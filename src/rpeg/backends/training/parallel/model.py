@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from rpeg.backends.models import Headed, PolicyModel
 from rpeg.backends.training.grid import Grid
-from rpeg.backends.training.parallel.context import Context, exchange_heads
+from rpeg.backends.training.parallel.attention import exchange_heads
+from rpeg.backends.training.parallel.context import Context
 from rpeg.backends.training.parallel.pipeline import keep_stage
 from rpeg.backends.training.parallel.placed import Layout, whole
 from rpeg.backends.training.parallel.tensor import cut_tensors
@@ -18,7 +19,9 @@ def cut(model: Headed, grid: Grid) -> Layout:
     if not degrees:
         return layout
     if not isinstance(model, PolicyModel):
-        raise InputError(f"{type(model).__name__} cannot be cut by {', '.join(degrees)}; use dp, with zero 0 or 3")
+        raise InputError(
+            f"{type(model).__name__} cannot be cut by {', '.join(degrees)}; use dp, with zero 0 or 3"
+        )
     p = grid.parallelism
     if grid.size("pp") > 1:
         layout = keep_stage(model, layout, grid.size("pp"), grid.index("pp"))
@@ -39,4 +42,8 @@ def _check_context(model: PolicyModel, grid: Grid) -> None:
         raise InputError(
             f"cp {grid.size('cp')} with tp {grid.size('tp')} does not divide the {heads} key and value heads of "
             f"{type(model.hf).__name__}: context parallelism deals heads to ranks"
+        )
+    if any(getattr(module, "sliding_window", None) for module in model.hf.modules()):
+        raise InputError(
+            f"{type(model.hf).__name__} attends within a window, which cp here does not; use dp or tp"
         )

@@ -41,7 +41,9 @@ def cut_tensors(model: PolicyModel, layout: Layout, group: dist.ProcessGroup, *,
         if dim is not None:
             cut[name] = replace(placed, box=placed.box.chunk(dim, ranks, rank))
             continue
-        heads = any(re.fullmatch(pattern + r"\.\w+", name) for pattern, style in styles.items() if style in WHOLE)
+        heads = any(
+            re.fullmatch(pattern + r"\.\w+", name) for pattern, style in styles.items() if style in WHOLE
+        )
         within = any(name.startswith(prefix) for prefix in inside) or name.startswith(_norm_prefix(model))
         cut[name] = replace(placed, owned=placed.owned and rank == 0, partial=heads or (sequence and within))
     keep_boxes(model, {name: placed.box for name, placed in cut.items()})
@@ -55,14 +57,18 @@ def _styles(model: PolicyModel) -> dict[str, str]:
     declared = getattr(model.hf.config.get_text_config(), "base_model_tp_plan", None)
     family = type(model.hf).__name__
     if not declared:
-        raise InputError(f"{family} declares no tensor-parallel cut (base_model_tp_plan); use dp, with zero 3")
+        raise InputError(
+            f"{family} declares no tensor-parallel cut (base_model_tp_plan); use dp, with zero 3"
+        )
     prefix = f"{model.backbone_name}." if model.backbone_name else ""
     styles = {re.escape(prefix + key).replace(r"\*", r"\d+"): style for key, style in declared.items()}
     present = {name.removeprefix("hf.") for name, _ in model.named_modules()}
     used = {p: s for p, s in styles.items() if any(re.fullmatch(p, name) for name in present)}
     odd = sorted({style for style in used.values() if style not in STYLES and style not in WHOLE})
     if odd:
-        raise InputError(f"{family} is cut as {', '.join(odd)}, which tensor parallelism here is not; use dp or ep")
+        raise InputError(
+            f"{family} is cut as {', '.join(odd)}, which tensor parallelism here is not; use dp or ep"
+        )
     return used
 
 
@@ -103,7 +109,7 @@ def _norm_prefix(model: PolicyModel) -> str:
 
 
 def _name_of(model: PolicyModel, wanted: nn.Module) -> str:
-    return next(name for name, m in model.named_modules() if m is wanted).removeprefix("hf.")
+    return str(next(name for name, m in model.named_modules() if m is wanted)).removeprefix("hf.")
 
 
 def _matching(model: PolicyModel, styles: dict[str, str], style: str) -> Iterator[tuple[str, nn.Module]]:
@@ -115,7 +121,7 @@ def _matching(model: PolicyModel, styles: dict[str, str], style: str) -> Iterato
 
 
 def _hook(model: PolicyModel, styles: dict[str, str], group: dist.ProcessGroup, sequence: bool) -> None:
-    """Blocks of matrices are entered where the module begins that holds column-wise ones, left after each row-wise one."""
+    """A block of matrices begins with the module that holds column-wise ones and ends with a row-wise one."""
     modules = {full.removeprefix("hf."): module for full, module in model.named_modules()}
     blocks = {name.rpartition(".")[0] for name, _ in _matching(model, styles, "colwise")}
     into = (lambda x: gather(x, group, SEQUENCE)) if sequence else (lambda x: enter(x, group))
@@ -181,4 +187,3 @@ def _embed_own(embedding: nn.Module, box: Box, group: dist.ProcessGroup) -> None
 
     embedding.register_forward_pre_hook(before)
     embedding.register_forward_hook(after)
-

@@ -7,6 +7,7 @@ a layer are reduced as soon as a backward pass has them all.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from rpeg.backends.models import Headed, named_parameters
 from rpeg.backends.training import collectives
 from rpeg.backends.training.grid import Grid
 from rpeg.backends.training.parallel.placed import Layout
-from rpeg.backends.training.parameters.protocol import squared_norm, sum_partial
+from rpeg.backends.training.parameters.protocol import squared_norm, sum_partial, sum_together
 
 
 class Partitioned:
@@ -59,11 +60,7 @@ class Partitioned:
     def reduced_gradients(self) -> list[Tensor]:
         if self.keep_whole:
             self._reduce(list(self.parameters))
-        replicas = self.grid.group("replica")
-        if replicas is not None:
-            flat = collectives.all_reduce_sum(torch.cat([g.reshape(-1) for g in self.gradients]), replicas)
-            for gradient, part in zip(self.gradients, flat.split([g.numel() for g in self.gradients]), strict=True):
-                gradient.copy_(part.view(gradient.shape))
+        sum_together(self.gradients, self.grid.group("replica"))
         sum_partial(zip(self.parameters, self.gradients, strict=True), self.layout, self.grid)
         return self.gradients
 
@@ -78,10 +75,10 @@ class Partitioned:
         for names in self._by_dtype():
             chunks = [self._chunk(name) for name in names]
             row = self.parameters[names[0]].new_zeros(sum(chunks))
-            for name, part in zip(names, row.split(chunks), strict=True):
+            for name, part in zip(names, torch.split(row, chunks), strict=True):
                 own = self._own(self.parameters[name].detach()).reshape(-1)
                 part[: own.numel()].copy_(own)
-            columns = collectives.all_gather(row, self.group).split(chunks, dim=1)
+            columns = torch.split(collectives.all_gather(row, self.group), chunks, dim=1)
             for name, column in zip(names, columns, strict=True):
                 parameter = self.parameters[name]
                 parameter.detach().copy_(column.reshape(-1)[: parameter.numel()].view(parameter.shape))
@@ -102,8 +99,11 @@ class Partitioned:
             for at in (self.layout[name],)
         ]
 
-    def resting(self) -> list[Tensor]:
-        return [*(p.detach() for p in self.parameters.values()), *self.gradients]
+    def storage(self) -> list[Tensor]:
+        return [parameter.detach() for parameter in self.parameters.values()]
+
+    def scratch(self) -> list[Tensor]:
+        return self.gradients
 
     def release(self) -> None:
         pass
@@ -111,11 +111,10 @@ class Partitioned:
     def _hook(self) -> None:
         unit_of = {name: number for number, unit in enumerate(self.units) for name in unit}
         for name, parameter in self.parameters.items():
-            parameter.register_post_accumulate_grad_hook(
-                lambda _, name=name: self._arrived(name, unit_of[name])  # type: ignore[misc]
-            )
+            hook = partial(self._arrived, name, unit_of[name])
+            parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
 
-    def _arrived(self, name: str, unit: int) -> None:
+    def _arrived(self, name: str, unit: int, _parameter: Tensor) -> None:
         """Units are reduced in one order on all ranks, whatever the order in which gradients come."""
         self._waiting[unit].discard(name)
         while self._next < len(self.units) and not self._waiting[self._next]:
@@ -129,12 +128,12 @@ class Partitioned:
         for together in self._by_dtype(names):
             chunks = [self._chunk(name) for name in together]
             rows = self.parameters[together[0]].new_zeros(self.ranks, sum(chunks))
-            for name, part in zip(together, rows.split(chunks, dim=1), strict=True):
+            for name, part in zip(together, torch.split(rows, chunks, dim=1), strict=True):
                 _fill_rows(part, self.parameters[name].grad)
                 self.parameters[name].grad = None
             own = torch.empty_like(rows[0])
             dist.reduce_scatter_tensor(own, rows.view(-1), group=self.group)
-            for name, part in zip(together, own.split(chunks), strict=True):
+            for name, part in zip(together, torch.split(own, chunks), strict=True):
                 gradient = self.gradients[places[name]]
                 gradient.add_(part[: gradient.numel()].view(gradient.shape))
 

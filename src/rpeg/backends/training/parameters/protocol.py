@@ -49,8 +49,11 @@ class Parameters(Protocol):
     def placed(self, local: Sequence[Tensor]) -> list[Piece]:
         """The pieces that tensors laid out as `local` are."""
 
-    def resting(self) -> list[Tensor]:
-        """All that stays on the device between steps, once."""
+    def storage(self) -> list[Tensor]:
+        """Tensors that hold what must not be lost between steps."""
+
+    def scratch(self) -> list[Tensor]:
+        """Tensors that hold nothing between steps."""
 
     def release(self) -> None:
         """Frees what a forward pass without a backward has left gathered."""
@@ -59,16 +62,17 @@ class Parameters(Protocol):
 def sum_partial(named: Iterable[tuple[str, Tensor]], layout: Layout, grid: Grid) -> None:
     """Sums in place, of whole gradients or equal parts of them, those that model-parallel ranks have only parts of."""
     named = list(named)
-    _sum_together([g for name, g in named if layout[name].partial], grid.group("tp"))
-    _sum_together([g for name, g in named if layout[name].tied], grid.group("tied"))
+    sum_together([g for name, g in named if layout[name].partial], grid.group("tp"))
+    sum_together([g for name, g in named if layout[name].tied], grid.group("tied"))
 
 
-def _sum_together(gradients: list[Tensor], group: Group) -> None:
+def sum_together(gradients: Sequence[Tensor], group: Group) -> None:
+    """Sums each in place over the group, in one collective."""
     if group is None or not gradients:
         return
     flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
     collectives.all_reduce_sum(flat, group)
-    for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+    for gradient, part in zip(gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True):
         gradient.copy_(part.view(gradient.shape))
 
 

@@ -75,7 +75,11 @@ class Replicated:
         if not {"model", "ep"} & self.grid.groups.keys():
             return squared_norm(gradients)
         experts, dense = (
-            [g for name, g in self._views(gradients) if self.layout[name].owned and self.layout[name].expert is e]
+            [
+                g
+                for name, g in self._views(gradients)
+                if self.layout[name].owned and self.layout[name].expert is e
+            ]
             for e in (True, False)
         )
         total = squared_norm(dense) if dense else gradients[0].new_zeros(())
@@ -96,8 +100,11 @@ class Replicated:
             for at in (self.layout[name],)
         ]
 
-    def resting(self) -> list[Tensor]:
-        return [*self.local, *self.gradients]
+    def storage(self) -> list[Tensor]:
+        return self.local
+
+    def scratch(self) -> list[Tensor]:
+        return self.gradients if self.trainable else []
 
     def release(self) -> None:
         pass

@@ -83,8 +83,12 @@ class Sharded:
             for at in (self.layout[name],)
         ]
 
-    def resting(self) -> list[Tensor]:
-        return list(self.local)
+    def storage(self) -> list[Tensor]:
+        return self.local
+
+    def scratch(self) -> list[Tensor]:
+        self.zero_gradients()
+        return []
 
     def release(self) -> None:
         self.root.reshard()
