@@ -220,7 +220,7 @@ def test_a_failed_write_leaves_the_old_state(tmp_path, monkeypatch) -> None:
     trainer.state(str(tmp_path / "state"))
     before = (tmp_path / "state" / "weights.safetensors").read_bytes()
 
-    def fail(*_args: object) -> None:
+    def fail(*_args: object, **_options: object) -> None:
         raise OSError("disk full")
 
     monkeypatch.setattr(checkpoint, "save_file", fail)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -158,7 +158,7 @@ def _opened(file: Path) -> Iterator[tuple[Any, Mapping[str, tuple[tuple[int, ...
                 size = stored.get_slice(name).get_shape()
                 places[name] = (shape, Box(starts, tuple(a + n for a, n in zip(starts, size, strict=True))))
             yield stored, places
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, SafetensorError, ValueError) as error:
         raise InputError(f"{file} holds no usable trainer state: {error}") from error
 
 
@@ -200,7 +200,7 @@ def _agree(trainer: Trainer, directory: str, act: Callable[[], None]) -> None:
     problem = ""
     try:
         act()
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         problem = str(error)
     problems = [p for p in collectives.gather_json(problem, trainer.grid.block, trainer.device) if p]
     if problems:
