@@ -8,6 +8,7 @@ removed: a job's search with each of its starts left out must still end at or be
 from __future__ import annotations
 
 import argparse
+import ctypes
 import math
 import time
 from pathlib import Path
@@ -20,8 +21,6 @@ from rpeg.job import load_job
 from rpeg.search import from_job
 from rpeg.search.anneal import Search
 from rpeg.search.budget import Budget
-from rpeg.search.compiled.chain import repeated
-from rpeg.search.compiled.moves import copy_state, move
 from rpeg.search.exhaustive import MOST_PLANS, exhaustive, plans_in
 from rpeg.search.hardware_plan import best_of, found_starts, search_of
 from rpeg.search.problem import Permissions, Problem
@@ -141,20 +140,19 @@ def rate(job: Path, steps: int = 20000) -> None:
     assert base is not None
     state = search.space.state(len(base.names))
     state.size[0], state.mask[:] = search.space.units[0], 1
-    random, states = np.array([1, 0], np.int64), []
-    while len(states) < 8:
-        trial = search.space.state(len(base.names))
-        copy_state(state, trial)
-        shape = search.tables.shape(base)
-        if move(shape, state, trial, random, False) and search.evaluate(base, trial).seconds < 1e300:
-            states.append(trial)
-            state = trial
-    shape, w = search.tables.shape(base), search.work(base)
-    repeated(shape, search.tables.rows, search.tables.site, tuple(states), w, 1)
+    here, random, found = search.evaluate(base, state), ctypes.c_uint64(1), []
+    while len(found) < 64:
+        moved = search.moved(here, random)
+        if moved is not None:
+            here = moved
+            found.append(here)
+    search.repeated(found, 1)
     began = time.process_time()
-    repeated(shape, search.tables.rows, search.tables.site, tuple(states), w, steps // 8)
+    search.repeated(found, steps // len(found))
     seconds = time.process_time() - began
-    print(f"{job.name}: {len(problem.cluster)} devices, {8 * (steps // 8) / seconds:,.0f} plans a second")
+    print(
+        f"{job.name}: {len(problem.cluster)} devices, {len(found) * (steps // len(found)) / seconds:,.0f} plans a second"
+    )
 
 
 def removed(job: Path, budget: Budget) -> None:

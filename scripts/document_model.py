@@ -1,4 +1,4 @@
-"""Write the generated parts of docs/model.md and README.md: the table of tunables, and the model's own error.
+"""Write the generated parts of docs/model.md and README.md, and what the package knows of the model's own error.
 
     python scripts/document_model.py            after a change of src/rpeg/cost/data/stacks or of the results
     python scripts/document_model.py --check    exits 1 where the document is not what the files say
@@ -20,6 +20,7 @@ from rpeg.cost.stack import Quantity, quantities, stacks
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = (ROOT / "docs" / "model.md", ROOT / "README.md")
 RESULTS = ROOT / "benchmarks" / "results" / "validate.json"
+PACKAGED = ROOT / "src" / "rpeg" / "report" / "data" / "model_error.json"
 DEFAULT = "defaults"
 KINDS = {
     "train": "training step",
@@ -63,6 +64,22 @@ def errors() -> str:
         "| | records | predicted | MAPE | median | p90 | bias | mean of sources | order | all records: MAPE |"
     )
     return "\n".join([head, "|---|" + "---|" * 9, *_error_rows(results), *_fits_rows(results)])
+
+
+def packaged(_: str) -> str:
+    """The errors on core records that reports of plans state, as JSON."""
+    core = json.loads(RESULTS.read_text(encoding="utf-8"))["core"]
+    found = {
+        kind: {
+            "what": KINDS[kind],
+            "records": row["predicted"],
+            "median": row["median_ape"],
+            "p90": row["p90_ape"],
+            "bias": row["bias"],
+        }
+        for kind, row in core.items()
+    }
+    return json.dumps(found, indent=1) + "\n"
 
 
 def _error_rows(results: dict[str, Any]) -> Iterator[str]:
@@ -123,9 +140,9 @@ def main() -> None:
         "--check", action="store_true", help="change nothing; exit 1 where a document is stale"
     )
     options = parser.parse_args()
-    for document in DOCUMENTS:
-        before = document.read_text(encoding="utf-8")
-        after = updated(before)
+    for document, made in (*((path, updated) for path in DOCUMENTS), (PACKAGED, packaged)):
+        before = document.read_text(encoding="utf-8") if document.exists() else ""
+        after = made(before)
         if options.check and before != after:
             raise SystemExit(f"{document} is not what the files say: run python scripts/document_model.py")
         document.write_text(after, encoding="utf-8")

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from types import MappingProxyType
 
-from rpeg.algorithms import grpo, ppo
-from rpeg.algorithms.pieces import with_evaluation
+from rpeg.algorithms import dapo, grpo, ppo
+from rpeg.algorithms.pieces import with_carry_over, with_evaluation
 from rpeg.cluster import Cluster, local
-from rpeg.ir import Graph, Kind
+from rpeg.ir import KEPT, Graph, Kind
 from rpeg.plan import (
     Assignment,
     Devices,
@@ -25,10 +25,24 @@ from rpeg.plan import (
     check,
     lower,
 )
-from rpeg.schedule import Finished, Launch, Offload, Produced, Reload, Scheduler, SyncWeights, list_order
-from rpeg.trace import Entry, Span, Trace, What
+from rpeg.schedule import (
+    Event,
+    Finished,
+    Kept,
+    Launch,
+    Offload,
+    Produced,
+    Rejected,
+    Reload,
+    Scheduler,
+    SyncWeights,
+    event_entry,
+    list_order,
+)
+from rpeg.sim.selection import REJECTED, judge
+from rpeg.trace import OVER_QUOTA, Entry, Span, Trace, What
 from rpeg.transforms import parse
-from rpeg.workload import Workload, constant
+from rpeg.workload import Selection, Workload, constant
 
 MEMORY_BYTES = 2**30
 
@@ -180,6 +194,25 @@ def resting() -> Plan:
     return make_plan(graph, dict.fromkeys((s.name for s in graph.stages), (0, 1)), offload=OFFLOAD)
 
 
+SELECTION = Selection(round_prompts=4, max_rounds=3, rejected=0.4)
+
+
+def selecting(workload: Workload | None = None) -> Plan:
+    """Dynamic sampling, colocated: up to three rounds of four prompts for four groups."""
+    graph = with_evaluation(dapo.graph(dapo.Hyper()), 2)
+    workload = workload or Workload(4, 2, constant(4), constant(8), 2, selection=SELECTION)
+    return make_plan(graph, dict.fromkeys((s.name for s in graph.stages), (0, 1)), workload=workload)
+
+
+def keeping() -> Plan:
+    """Dynamic sampling a step ahead of training, which keeps accepted groups beyond the quota for the next step."""
+    graph = with_carry_over(dapo.graph(dapo.Hyper()))
+    blocks = {"generate": (0,), "old_logprob": (1,), "train_actor": (1,)}
+    later = dict.fromkeys(("old_logprob", "advantage", "train_actor"), 1)
+    workload = Workload(4, 2, constant(4), constant(8), 2, selection=Selection(6, 3, 0.4))
+    return make_plan(graph, blocks, ("async{stage=generate,staleness=1,freshness=exact}",), later, workload)
+
+
 PLANS: Mapping[str, Callable[[], Plan]] = {
     "colocated": colocated,
     "split": split,
@@ -191,6 +224,8 @@ PLANS: Mapping[str, Callable[[], Plan]] = {
     "minibatches": minibatches,
     "in_parts": in_parts,
     "resting": resting,
+    "selecting": selecting,
+    "keeping": keeping,
 }
 
 Durations = Callable[[Item], float]
@@ -229,7 +264,8 @@ class _Driver:
 
     def trace(self) -> Trace:
         self.random = random.Random(self.seed)
-        self.heap: list[tuple[float, int, Produced | Finished]] = []
+        self.heap: list[tuple[float, int, Event]] = []
+        self.left: dict[int, tuple[int, ...]] = {}
         self.number = count()
         scheduler = Scheduler(self.plan, self.steps, self.first_step)
         self.scheduler = scheduler
@@ -245,11 +281,8 @@ class _Driver:
         self.entries.append(Entry(len(self.entries), self.now, what, item, **more))  # type: ignore[arg-type]
         return len(self.entries) - 1
 
-    def _hear(self, event: Produced | Finished) -> None:
-        if isinstance(event, Produced):
-            self._log(What.PRODUCED, event.item, part=event.part, ids=event.ids)
-        else:
-            self._log(What.FINISHED, event.item)
+    def _hear(self, event: Event) -> None:
+        self.entries.append(event_entry(len(self.entries), self.now, event))
 
     def _carry_out(self, commands: tuple[object, ...]) -> None:
         for command in commands:
@@ -267,7 +300,13 @@ class _Driver:
     def _launch(self, command: Launch) -> None:
         item, versions = command.item, dict(command.versions)
         seq = self._log(
-            What.LAUNCH, item, lanes=command.lanes, parts=command.parts, ids=command.ids, versions=versions
+            What.LAUNCH,
+            item,
+            lanes=command.lanes,
+            parts=command.parts,
+            ids=command.ids,
+            versions=versions,
+            wanted=command.wanted,
         )
         stage = self.plan.graph.stage(item.name)
         publishes = stage.kind is Kind.TRAIN and self.scheduler.lowered.ends(item.slot)
@@ -276,7 +315,28 @@ class _Driver:
         ids = list(command.ids)
         if stage.kind is Kind.GENERATE:
             self.random.shuffle(ids)  # completion order
+        if stage == self.plan.graph.selector:
+            self._judge(command)
         self._work(item, command.lanes, seq, versions, makes, digests, tuple(ids))
+
+    def _judge(self, command: Launch) -> None:
+        item, selector = command.item, self.plan.graph.selector
+        assert selector is not None
+        left = self.left.pop(item.step - 1, ()) if item.part == 0 else ()
+        found = judge(command.ids, command.wanted, self.plan.workload, 0, left)
+        over = set(found.over)
+        kept = tuple(sorted(over & set(command.ids))) if KEPT in selector.gives else ()
+        (part,) = self.scheduler.lowered.tasks[item.slot].makes
+        events = [
+            Produced(item, part, found.accepted, (8,) * len(found.accepted)),
+            Rejected(item, found.rejected, REJECTED),
+            Rejected(item, tuple(sorted(over - set(kept))), OVER_QUOTA),
+            Kept(item, kept),
+        ]
+        self.left[item.step] = kept
+        for event in events:
+            if isinstance(event, Produced) or event.ids:
+                self._later(self.now + self.latency, event)
 
     def _work(
         self,
@@ -325,7 +385,7 @@ class _Driver:
                 start + seconds * i / len(covers) + self.latency, Produced(item, part, left, (8,) * size)
             )
 
-    def _later(self, seconds: float, event: Produced | Finished) -> None:
+    def _later(self, seconds: float, event: Event) -> None:
         heapq.heappush(self.heap, (seconds, next(self.number), event))
 
 

@@ -71,9 +71,8 @@ def test_the_longer_response_moves_the_baseline_more() -> None:
 
 
 def test_only_groups_that_differ_carry_a_signal() -> None:
-    made = {"rewards": torch.tensor([1.0, 0.0, 1.0, 1.0, 0.3]), "group": torch.tensor([5, 5, 7, 7, 9])}
-    found = dapo.select(made, torch.ones(5, 1) > 0, dapo.Hyper())
-    assert found["accepted"].tolist() == [1, 1, 0, 0, 0]
+    found = groups.informative(torch.tensor([1.0, 0.0, 1.0, 1.0, 0.3]), torch.tensor([5, 5, 7, 7, 9]))
+    assert found.tolist() == [True, True, False, False, False]
 
 
 def test_the_length_penalty_grows_over_the_buffer() -> None:

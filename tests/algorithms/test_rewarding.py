@@ -18,9 +18,12 @@ def test_the_reward_model_is_an_inference_stage(name: str) -> None:
     graph = with_reward_model(plain)
     assert parse(text(graph)) == graph
     stage = graph.stage("reward_model")
-    assert (stage.kind, stage.models, stage.gives) == (Kind.INFERENCE, ("reward",), {"model_rewards"})
-    assert graph.stage("reward").needs == {"rollouts", "model_rewards"}
-    assert Edge("reward_model", "reward", "model_rewards") in graph.edges
+    rewards, responses = (
+        ("rewards", "rollouts") if plain.selector is None else ("candidate_rewards", "candidates")
+    )
+    assert (stage.kind, stage.models, stage.gives) == (Kind.INFERENCE, ("reward",), {f"model_{rewards}"})
+    assert graph.stage("reward").needs == {responses, f"model_{rewards}"}
+    assert Edge("reward_model", "reward", f"model_{rewards}") in graph.edges
     assert set(plain.stages) - set(graph.stages) == {
         stage for stage in plain.stages if any(op.name == "verify" for op in stage.ops)
     }

@@ -99,3 +99,13 @@ def _example(file: Path, directory: Path) -> tuple[str, str, Path]:
 def pretend_two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """The examples ask for two."""
     monkeypatch.setattr("rpeg.job.rules.cores", lambda: 2)
+
+
+@pytest.mark.parametrize(
+    "options", [("--in-process", "--address", "10.0.0.1:6379"), ("--resume", "--overwrite")]
+)
+def test_train_refuses_what_contradicts_itself(options: tuple[str, ...]) -> None:
+    refused = rpeg("train", str(EXAMPLES / "grpo.yaml"), *options)
+    assert refused.exit_code == 2
+    assert all(option in refused.output for option in options if option.startswith("--"))
+    assert "choose one" in refused.output

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from rpeg.algorithms import dapo
 from rpeg.errors import GraphError
 from rpeg.ir import (
     RULES,
@@ -50,6 +51,7 @@ def _plus(graph: Graph, *edges: Edge) -> Graph:
 
 
 PPO = ppo()
+DAPO = dapo.graph(dapo.Hyper())
 WEIGHTS = Edge("train_actor", "generate", "weights:actor", delay=1, initial="checkpoint")
 
 # (the rule that must say it, the broken graph, words of the sentence)
@@ -195,6 +197,33 @@ BROKEN: tuple[tuple[str, Graph, str], ...] = (
         "splits_keep_groups_whole",
         _stage(_edges(PPO, lambda e: e.dst == "values" and e.model is None, chunk=SAMPLE), "values", parts=2),
         "values is split into 2 parts and takes a stream; choose one",
+    ),
+    (
+        "selection_is_bounded",
+        _plus(DAPO, Edge("generate", "train_actor", "candidates")),
+        "takes what select may yet reject; take what select gives",
+    ),
+    (
+        "selection_is_bounded",
+        _edges(DAPO, lambda e: e.data == "retry", dst="generate"),
+        "must lead to where its rounds begin: prompts",
+    ),
+    (
+        "selection_is_bounded",
+        _plus(DAPO, Edge("reward", "prompts", "retry")),
+        "ask for further rounds; one stage selects",
+    ),
+    (
+        "selection_is_bounded",
+        _edges(DAPO, lambda e: e.dst == "reward", chunk=Chunk(1, Unit.GROUP)),
+        "has chunks, and dapo works in rounds",
+    ),
+    ("selection_is_bounded", _stage(DAPO, "reward", parts=2), "reward is split, and dapo works in rounds"),
+    ("selection_is_bounded", _stage(DAPO, "generate", every=2), "fires every 2 steps and works in rounds"),
+    (
+        "delays_are_of_state",
+        _edges(DAPO, lambda e: e.data == "position", delay=2),
+        "what a step leaves is the next one's: 1",
     ),
     (
         "freshness_fits_interruption",

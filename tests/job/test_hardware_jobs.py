@@ -11,6 +11,7 @@ import yaml
 from rpeg.errors import JobError
 from rpeg.job import Job, dump_job, parse_job
 from rpeg.job.hardware import assumptions
+from rpeg.search import from_job
 
 PLANNED: dict[str, Any] = {
     "name": "planned",
@@ -87,10 +88,11 @@ def test_models_are_known_by_their_names(monkeypatch: pytest.MonkeyPatch) -> Non
         ({"software": {"engine": "vlm"}}, ("software.engine", "Did you mean 'vllm'?")),
         ({"software": {"trainer": "fsdp"}}, ("software.trainer",)),
         ({"models": {"actor": {"path": "org/Unheard-7B"}}}, ("models.actor.path", "is not known")),
-        (
-            {"lengths": {"max_prompt": 512, "max_response": 2048}},
-            ("data.train", "lengths.expected_prompt to plan without"),
-        ),
+        ({"cluster": "h100"}, ("h100-sxm", "{h100: 8}")),
+        ({"cluster": "DGX-H100"}, ("a system", "{dgx-h100: 2}")),
+        ({"cluster": "h101"}, ("no file here", "Did you mean 'h100'?", "{cpu: 2}")),
+        ({"software": {"trainer": "fsdp"}}, ("no trainer 'fsdp'", "Nearest: 'flash'")),
+        ({"software": {"engine": "trtllm"}}, ("Nearest: 'tensorrt-llm'",)),
         (
             {"lengths": {"max_prompt": 512, "max_response": 99, "expected_prompt": {"mean": 600}}},
             ("mean 600", "max_prompt 512"),
@@ -112,3 +114,9 @@ def test_jobs_of_this_machine_still_need_their_data() -> None:
     local = {**PLANNED, "cluster": {"cpu": 1}, "models": {"actor": {"path": "bundled:tiny"}}}
     with pytest.raises(JobError, match=r"optimizer|reward|data"):
         parse_job(yaml.safe_dump(local))
+
+
+def test_prompts_of_unknown_length_are_half_as_long_as_they_may_be() -> None:
+    planned = from_job(job(lengths={"max_prompt": 512, "max_response": 2048}), 0)
+    assert planned.workload.prompt_lengths.mean == pytest.approx(256, rel=0.02)
+    assert any("lengths.expected_prompt" in sentence for sentence in planned.assumptions)

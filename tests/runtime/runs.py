@@ -22,7 +22,7 @@ from rpeg.runtime.record import StepRecord
 from rpeg.runtime.run_directory import Checkpoint
 from rpeg.trace import Entry, Trace, read_traces
 from rpeg.transforms import parse
-from rpeg.workload import Workload, constant
+from rpeg.workload import Selection, Workload, constant
 
 PROMPTS, SAMPLES, MINIBATCHES = 4, 4, 2
 
@@ -145,6 +145,13 @@ def plan_for(
         constant(6),
         job.batch.minibatches,
         job.batch.epochs,
+        selection=Selection(
+            job.selection.round_prompts or job.batch.prompts,
+            job.selection.max_rounds,
+            job.selection.expected_rejected,
+        )
+        if job.selects
+        else None,
     )
     return make_plan(
         graph,
@@ -170,11 +177,15 @@ class Ran:
     weights: Mapping[str, Mapping[str, torch.Tensor]]
     told: list[str]
 
+    @property
+    def records(self) -> tuple[StepRecord, ...]:
+        return self.outcome.records
+
 
 def run(
     job: Job, plan: Plan | None, *, export: bool = False, view: Silent | None = None, **options: bool
 ) -> Ran:
-    """Runs a job on real processes."""
+    """Runs a job, on processes of its own unless it is asked to stay in this one."""
     chosen = Options(export=export, stall_seconds=120, **options)
     directory, found, start = prepare_directory(job, plan, chosen)
     assert found is not None

@@ -31,6 +31,7 @@ def test_two_steps_with_every_correction(model: Path, tmp_path: Path) -> None:
         model,
         tmp_path / "run",
         name="dapo",
+        dynamic_sampling=False,
         overlong_length=6,
         overlong_buffer=5,
         importance="token",

@@ -13,8 +13,7 @@ import torch
 from rpeg.backends.models import load_model
 from rpeg.job import Job
 from rpeg.verify import prove_run
-from runtime.in_process import RanHere, run_here
-from runtime.runs import make_job, plan_for, run, tiny_model
+from runtime.runs import Ran, make_job, plan_for, run, tiny_model
 
 SHARE = "share{actor=actor,critic=critic}"
 FUSE = "fuse{a=old_logprob,b=value}"
@@ -43,26 +42,26 @@ def counting(model: Path) -> dict[str, str]:
     return {"name": "python:counting:reward", "import_from": str(model)}
 
 
-def run_with(model: Path, output: Path, *transforms: str, **changes: Any) -> RanHere:
+def run_with(model: Path, output: Path, *transforms: str, export: bool = False, **changes: Any) -> Ran:
     job = job_of(model, output, **changes)
-    return run_here(job, plan_for(job, rest=(0,), transforms=transforms))
+    return run(job, plan_for(job, rest=(0,), transforms=transforms), in_process=True, export=export)
 
 
 @pytest.fixture(scope="module")
-def plain(model: Path, tmp_path_factory: pytest.TempPathFactory) -> RanHere:
+def plain(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     return run_with(model, tmp_path_factory.mktemp("plain") / "run")
 
 
 @pytest.fixture(scope="module")
-def shared(model: Path, tmp_path_factory: pytest.TempPathFactory) -> RanHere:
+def shared(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """PPO with one model of two heads on one device: what every plan of it must repeat."""
-    return run_with(model, tmp_path_factory.mktemp("shared") / "run", SHARE)
+    return run_with(model, tmp_path_factory.mktemp("shared") / "run", SHARE, export=True)
 
 
-def assert_alike(ran: Any, expected: Any, records: Any = None) -> None:
+def assert_alike(ran: Ran, expected: Ran) -> None:
     """The same rewards, losses and gradient norms to 1e-9, weights to 1e-8, and a trace that proves itself."""
     assert prove_run(ran.traces).findings == ()
-    for one, other in zip(records or ran.records, expected.records, strict=True):
+    for one, other in zip(ran.records, expected.records, strict=True):
         assert one.reward == other.reward
         for name in (
             n for n in other.metrics if n.endswith(("loss", "grad_norm", "_max", "tokens", "ratio"))
@@ -88,7 +87,7 @@ SAME = {
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_structures_train_alike(name: str, model: Path, plain: RanHere, tmp_path: Path) -> None:
+def test_structures_train_alike(name: str, model: Path, plain: Ran, tmp_path: Path) -> None:
     ran = run_with(model, tmp_path / "run", *SAME[name])
     assert_alike(ran, plain)
     stages = {span.item.name for trace in ran.traces for span in trace.spans}
@@ -114,12 +113,12 @@ def test_a_trainer_gives_itself_what_was_pruned(model: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("texts", [(FUSE,), ("stream{chunk=2,unit=sample}",), (FUSE, MINIBATCHES)])
 def test_plans_of_a_shared_model_train_alike(
-    texts: tuple[str, ...], model: Path, shared: RanHere, tmp_path: Path
+    texts: tuple[str, ...], model: Path, shared: Ran, tmp_path: Path
 ) -> None:
     assert_alike(run_with(model, tmp_path / "run", SHARE, *texts), shared)
 
 
-def test_sharing_trains_one_model_by_both_losses(shared: RanHere, plain: RanHere) -> None:
+def test_sharing_trains_one_model_by_both_losses(shared: Ran, plain: Ran) -> None:
     assert shared.weights.keys() == {"actor"}
     assert {"value_head.weight", "value_head.bias"} < shared.weights["actor"].keys()
     metrics = shared.records[0].metrics
@@ -132,7 +131,7 @@ def test_sharing_trains_one_model_by_both_losses(shared: RanHere, plain: RanHere
 
 @pytest.mark.parametrize("hyper", [{"value_loss_weight": 1.0}, {"value_gradient_scale": 0.0}])
 def test_weight_and_scale_change_the_update(
-    hyper: Mapping[str, float], model: Path, shared: RanHere, tmp_path: Path
+    hyper: Mapping[str, float], model: Path, shared: Ran, tmp_path: Path
 ) -> None:
     """The first losses are of the same weights; what is learned from them differs."""
     ran = run_with(model, tmp_path / "run", SHARE, hyper=hyper)
@@ -145,23 +144,22 @@ def test_weight_and_scale_change_the_update(
 def test_a_shared_model_resumes_as_if_never_stopped(model: Path, tmp_path: Path) -> None:
     whole = job_of(model, tmp_path / "whole", steps=4)
     plan = plan_for(whole, rest=(0,), transforms=(SHARE, MINIBATCHES))
-    straight = run_here(whole, plan)
-    first = run_here(job_of(model, tmp_path / "parts", steps=2), plan)
-    resumed = run_here(job_of(model, tmp_path / "parts", steps=4), plan, start=first.checkpoints[-1])
+    straight = run(whole, plan, in_process=True)
+    run(job_of(model, tmp_path / "parts", steps=2), plan, in_process=True)
+    resumed = run(job_of(model, tmp_path / "parts", steps=4), plan, in_process=True, resume=True)
     assert prove_run(resumed.traces).findings == ()
     for key, tensor in straight.weights["actor"].items():
         torch.testing.assert_close(resumed.weights["actor"][key], tensor, rtol=0, atol=0, msg=key)
 
 
-def test_a_shared_model_is_exported_as_a_language_model(shared: RanHere, tmp_path: Path) -> None:
+def test_a_shared_model_is_exported_as_a_language_model(shared: Ran) -> None:
     """Plain Hugging Face with the value head beside it; both come back bit for bit."""
     from transformers import AutoModelForCausalLM
 
-    (worker,) = (w for w in shared.workers.values() if not w.station.is_host)
-    worker.export("actor", str(tmp_path / "model"))
-    plain = AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.float64)
+    model = shared.outcome.directory / "model"
+    plain = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float64)
     assert not [name for name, _ in plain.named_parameters() if "value" in name]
-    both = load_model(str(tmp_path / "model"), heads=("lm", "value"), dtype=torch.float64, seed=5)
+    both = load_model(str(model), heads=("lm", "value"), dtype=torch.float64, seed=5)
     found = {
         **dict(plain.named_parameters()),
         **{n: p for n, p in both.named_parameters() if "value_head" in n},
@@ -187,14 +185,12 @@ ON_TWO = {
 
 
 @pytest.mark.parametrize("name", ON_TWO)
-def test_structures_on_two_devices(
-    name: str, model: Path, plain: RanHere, shared: RanHere, tmp_path: Path
-) -> None:
+def test_structures_on_two_devices(name: str, model: Path, plain: Ran, shared: Ran, tmp_path: Path) -> None:
     """Real processes: of a shared model the merged weights travel, and the generator uses their lm part."""
     is_shared, texts, where = ON_TWO[name]
     job = job_of(model, tmp_path / "run")
     ran = run(job, plan_for(job, transforms=texts, **where))
-    assert_alike(ran, shared if is_shared else plain, ran.outcome.records)
+    assert_alike(ran, shared if is_shared else plain)
 
 
 def test_a_shared_model_learns_from_stale_samples(model: Path, tmp_path: Path) -> None:

@@ -111,9 +111,9 @@ def test_models_that_share_devices_count_together() -> None:
     assert any(memory.host for memory in together)
 
 
-def test_what_nothing_holds_says_where_and_the_way_out() -> None:
+def test_what_nothing_holds_says_where() -> None:
     given = problem(system("dgx-h100", devices=1))
-    with pytest.raises(InfeasibleError, match=r"lacks .* GiB in phase .*It would fit on \d+ such devices"):
+    with pytest.raises(InfeasibleError, match=r"lacks .* GiB in phase .* of "):
         plan_job(given)
 
 

@@ -56,19 +56,18 @@ def test_smaller_microbatches_are_taken_where_larger_ones_do_not_fit() -> None:
     assert best.plan.assignment("train_actor").microbatch < roomy.plan.assignment("train_actor").microbatch
 
 
-def test_nothing_fits_says_where_and_the_way_out() -> None:
+def test_nothing_fits_says_where() -> None:
     given = problem("grpo", devices=1, memory_bytes=2**28)
     with pytest.raises(InfeasibleError) as error:
         plan_job(given)
     said = str(error.value)
     assert "no plan for grpo fits on cpu × 1" in said
     assert "GiB in phase" in said
-    assert "It would fit on devices of" in said
 
 
-def test_a_model_too_large_for_one_device_is_offered_more() -> None:
+def test_a_model_too_large_for_one_device_says_what_it_lacks() -> None:
     given = problem("grpo", devices=1, memory_bytes=700 * 2**20)
     large = replace(next(iter(given.facts.architectures.values())), vocabulary=200_000)
     facts = replace(given.facts, architectures=dict.fromkeys(given.facts.architectures, large))
-    with pytest.raises(InfeasibleError, match=r"lacks \d+\.\d+ GiB in phase \w+ of .* would fit on"):
+    with pytest.raises(InfeasibleError, match=r"lacks \d+\.\d+ GiB in phase \w+ of "):
         plan_job(replace(given, facts=facts))

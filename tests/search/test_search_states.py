@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
+import ctypes
+
 import pytest
 
 from rpeg.algorithms import grpo, ppo
 from rpeg.plan import ItemKind, Plan, check, lower
 from rpeg.schedule import list_order
 from rpeg.search.anneal import Found, Search
-from rpeg.search.compiled.moves import copy_state, move
-from rpeg.search.compiled.order import OFFLOAD, RELOAD, RUN, TRANSFER
+from rpeg.search.core.layout import OFFLOAD, RELOAD, RUN, TRANSFER
 from rpeg.search.decode import plan_of, shifts_of
 from rpeg.search.problem import Permissions
 from rpeg.search.synthetic import Drawn, search_in
@@ -31,19 +31,14 @@ def random_states(search: Search, chain: tuple[str, ...], count: int, seed: int)
     """Plans that a walk comes by."""
     structure = search.structure(parse_all(chain))
     assert structure is not None
-    stages = len(structure.names)
-    state = search.space.state(stages)
+    state = search.space.state(len(structure.names))
     state.size[0], state.mask[:] = search.space.units[0], 1
-    random, found = np.array([seed, 0], np.int64), []
+    here, random, found = search.evaluate(structure, state), ctypes.c_uint64(seed), []
     for _ in range(60 * count):
-        trial = search.space.state(stages)
-        copy_state(state, trial)
-        if not move(structure.shape, state, trial, random, False):
-            continue
-        one = search.evaluate(structure, trial)
-        if one.seconds < 1e300:
-            state = trial
-            found.append(one)
+        moved = search.moved(here, random)
+        if moved is not None:
+            here = moved
+            found.append(here)
         if len(found) == 6 * count:
             break
     return found[5::6]
@@ -58,12 +53,10 @@ def by_reference(search: Search, found: Found) -> float:
     """The mean cycle ratio of the decoded plan at the seconds that the tables have."""
     plan, names = decoded(search, found), found.structure.names
     lowered = lower(plan.graph, plan.assignments, plan.workload)
-    search.evaluate(found.structure, found.state)
-    w = search.work(found.structure)
+    items = search.items(found)
     edges = sorted(e.name for e in plan.graph.edges if e.model is not None and e.src != e.dst)
     rows = {}
-    for item in range(int(w.miss[7])):
-        kind, stage = int(w.item_kind[item]), int(w.item_stage[item])
+    for item, (kind, stage) in enumerate(zip(items.kind, items.stage, strict=True)):
         if kind == RUN:
             rows[ItemKind.RUN, names[stage], item - int(found.structure.shape.first[stage])] = item
         elif kind == TRANSFER:
@@ -74,7 +67,7 @@ def by_reference(search: Search, found: Found) -> float:
     for slot in lowered.tasks:
         moved = slot.kind in (ItemKind.RELOAD, ItemKind.OFFLOAD)
         at[slot] = rows[slot.kind, slot.name.split(":")[0] if moved else slot.name, slot.part]
-    assert len(at) == int(w.miss[7])
+    assert len(at) == len(items.kind)
     generator = {part.stage for part in lowered.parts}
     slots = {
         (s, p): p
@@ -84,12 +77,11 @@ def by_reference(search: Search, found: Found) -> float:
     }
 
     def times(draw: int | None) -> tuple[dict, dict]:
-        durations, offsets = (
-            (w.mean, w.offset_mean) if draw is None else (w.duration[:, draw], w.offset[:, draw])
-        )
+        durations = items.mean if draw is None else items.durations[draw]
+        offsets = items.offset_mean if draw is None else items.offsets[draw]
         return (
-            {slot: float(durations[i]) for slot, i in at.items()},
-            {key: float(offsets[p]) for key, p in slots.items()},
+            {slot: durations[i] for slot, i in at.items()},
+            {key: offsets[p] for key, p in slots.items()},
         )
 
     order = list_order(lowered, slot_shifts(lowered, shifts_of(found.structure, found.state)), *times(None))

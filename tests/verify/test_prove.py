@@ -16,8 +16,10 @@ from plans import (
     asynchronous,
     colocated,
     in_parts,
+    keeping,
     resting,
     run,
+    selecting,
     split,
     streamed,
     streamed_groups,
@@ -25,8 +27,9 @@ from plans import (
 )
 from rpeg.errors import VerificationError
 from rpeg.plan import Item, ItemKind
-from rpeg.trace import Entry, Span, Trace, What, read_traces, write_trace
+from rpeg.trace import OVER_QUOTA, Entry, Span, Trace, What, read_traces, write_trace
 from rpeg.verify import PROPERTIES, demand, prove
+from rpeg.workload import Selection, Workload, constant
 
 BY_NAME = sorted(PLANS)
 
@@ -497,6 +500,69 @@ def test_what_is_used_while_it_rests_in_host_memory() -> None:
     )
     twice = replace(trace, spans=(*trace.spans, replace(reload, end_seconds=reload.start_seconds + 0.01)))
     assert "what_rests_is_there_when_used" in broken(twice)
+
+
+def verdicts(trace: Trace, what: What, why: str = "") -> Entry:
+    return next(e for e in trace.entries if e.what is what and e.item.name == "select" and e.why == why)
+
+
+def test_a_candidate_that_is_judged_never_or_twice() -> None:
+    trace = run(selecting(), 3)
+    assert prove(trace).holds
+    rejected = verdicts(trace, What.REJECTED, "drawn")
+    silent = with_entry(trace, rejected, ids=rejected.ids[2:])
+    assert broken(silent) == {"every_candidate_is_judged_once"}
+    accepted = next(e for e in trace.entries if e.what is What.PRODUCED and e.item == rejected.item)
+    both = with_entry(trace, rejected, ids=(*rejected.ids, *accepted.ids[:2]))
+    assert broken(both) == {"every_candidate_is_judged_once"}
+
+
+def test_what_was_kept_is_not_lost() -> None:
+    trace = run(keeping(), 8)
+    kept = verdicts(trace, What.KEPT)
+    finding = prove(with_entry(trace, kept, ids=(*kept.ids, 8, 9))).findings[0]
+    assert finding.property == "every_candidate_is_judged_once"
+    other = trace.entries[kept.seq + 1 :]
+    later = next(e for e in other if e.what is What.PRODUCED and set(e.ids) & set(kept.ids))
+    assert later.item.step == kept.item.step + 1
+    lost = with_entry(trace, later, ids=tuple(i for i in later.ids if i not in kept.ids))
+    assert "every_candidate_is_judged_once" in broken(lost)
+
+
+def test_a_rejected_group_that_is_trained() -> None:
+    trace = run(selecting(), 3)
+    rejected = verdicts(trace, What.REJECTED, "drawn")
+    span = span_of(trace, "train_actor", rejected.item.step)
+    trained = with_span(trace, span, ids=(*rejected.ids[:2], *span.ids[2:]))
+    assert "each_sample_is_trained_once" in broken(trained)
+
+
+def test_half_a_group_is_accepted() -> None:
+    trace = run(selecting(), 3)
+    rejected = verdicts(trace, What.REJECTED, "drawn")
+    assert "groups_are_accepted_whole" in broken(with_entry(trace, rejected, ids=rejected.ids[1:]))
+
+
+def test_a_later_prompt_that_is_preferred() -> None:
+    trace = run(selecting(), 6)
+    over = verdicts(trace, What.REJECTED, OVER_QUOTA)
+    accepted = next(e for e in trace.entries if e.what is What.PRODUCED and e.item == over.item)
+    swapped = with_entry(trace, over, ids=(*accepted.ids[:2], *over.ids[2:]))
+    now = next(e for e in swapped.entries if e.what is What.PRODUCED and e.item == over.item)
+    swapped = with_entry(swapped, now, ids=(*accepted.ids[2:], *over.ids[:2]))
+    assert "accepted_are_the_first" in broken(swapped)
+
+
+def test_a_round_that_nobody_needed_and_one_too_few() -> None:
+    trace = run(selecting(), 3)
+    first = next(e for e in trace.entries if e.what is What.LAUNCH and e.item.name == "select")
+    assert "rounds_end_when_the_quota_is_filled" in broken(with_entry(trace, first, wanted=first.wanted + 2))
+    easy = Workload(4, 2, constant(4), constant(8), 2, selection=Selection(4, 3, 0.0))
+    filled = run(selecting(easy), 2)
+    assert prove(filled).holds
+    assert {e.item.part for e in filled.entries if e.item.name == "generate"} == {0}
+    extra = Entry(len(filled.entries), 1e3, What.LAUNCH, Item(ItemKind.RUN, "reward", 0, 1), ("host0.0",))
+    assert "rounds_end_when_the_quota_is_filled" in broken(replace(filled, entries=(*filled.entries, extra)))
 
 
 def test_every_property_can_fail() -> None:

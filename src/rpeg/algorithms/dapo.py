@@ -1,8 +1,5 @@
 """DAPO: GRPO with a higher upper clip, a loss by token, a soft limit of length and dynamic sampling
 (arXiv:2503.14476).
-
-`select` says which prompts dynamic sampling would keep. The graph generates once: groups without a signal stay in the
-batch with advantages of zero, until generation has a quota to fill.
 """
 
 from __future__ import annotations
@@ -11,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rpeg.algorithms import groups, grpo, loss, pieces, returns, shaping
+from rpeg.algorithms import grpo, loss, pieces, returns, shaping
 from rpeg.algorithms.hyper import DualClipHyper, GroupHyper
 from rpeg.algorithms.loss import Columns, TokenLoss
 from rpeg.ir import Graph, Op, Scope
@@ -29,6 +26,7 @@ class Hyper(DualClipHyper, GroupHyper):
     """
 
     clip_high: float = 0.28
+    dynamic_sampling: bool = True
     overlong_length: int | None = None
     overlong_buffer: int = 4096
     overlong_factor: float = 1.0
@@ -46,21 +44,13 @@ def overlong(columns: Columns, mask: Tensor, hyper: Hyper) -> dict[str, Tensor]:
     return {"shaped_rewards": rewards + hyper.overlong_factor * penalty.to(rewards.dtype)}
 
 
-def select(columns: Columns, mask: Tensor, hyper: Hyper) -> dict[str, Tensor]:
-    """`accepted` (n,): 1 for the responses of groups that carry a signal, whose `rewards` differ; else 0.
-
-    Reads `rewards` as the verifier gave them (before any penalty, section 3.2) and `group`.
-    """
-    return {"accepted": groups.informative(columns["rewards"], columns["group"]).long()}
-
-
 def dapo_policy_loss(columns: Columns, mask: Tensor, hyper: Hyper) -> TokenLoss:
     """The clipped surrogate, see `loss.policy_loss` for what it reads."""
     return loss.clipped_loss(columns, mask, hyper)
 
 
 def graph(hyper: Hyper) -> Graph:
-    """As GRPO's, the rewards shaped by length where there is a limit."""
+    """As GRPO's, of groups with a signal, the rewards shaped by length where there is a limit."""
     ops = [grpo.NORMALIZE]
     if hyper.overlong_length is not None:
         shaped = ("rollouts", "shaped_rewards")
@@ -74,6 +64,5 @@ def graph(hyper: Hyper) -> Graph:
 OPS: Mapping[str, Callable[..., Any]] = {
     **shaping.OPS,
     "overlong": overlong,
-    "select": select,
     "dapo_policy_loss": dapo_policy_loss,
 }

@@ -68,9 +68,13 @@ class RewardKlHyper(PolicyHyper):
 
 @dataclass(frozen=True)
 class GroupHyper(PolicyHyper):
-    """normalize_std: divide a group's advantages by its standard deviation."""
+    """normalize_std: divide a group's advantages by its standard deviation.
+    dynamic_sampling: train only on groups whose rewards differ, and generate for further prompts until there are enough
+    (arXiv:2503.14476, section 3.2); the job's `selection` says how many and for how long.
+    """
 
     normalize_std: bool = True
+    dynamic_sampling: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from rpeg.algorithms.hyper import PolicyHyper, RewardKlHyper
-from rpeg.ir import WEIGHTS, Call, Edge, Graph, Kind, Model, Op, Scope, Stage, verify
+from rpeg.algorithms.hyper import GroupHyper, PolicyHyper, RewardKlHyper
+from rpeg.errors import GraphError
+from rpeg.ir import (
+    KEPT,
+    POSITION,
+    RETRY,
+    WEIGHTS,
+    Call,
+    Edge,
+    Graph,
+    Kind,
+    Model,
+    Op,
+    Scope,
+    Stage,
+    verify,
+)
 
 INITIAL = "checkpoint"
 """What a weights edge carries before the first update: the weights that the job begins with."""
@@ -23,13 +39,32 @@ GENERATE = Stage(
 REWARD = Stage("reward", Kind.HOST, (Call(None, (Op("verify", Scope.SAMPLE, ("rollouts",), ("rewards",)),)),))
 
 
+def host(name: str, ops: Sequence[Op]) -> Stage:
+    return Stage(name, Kind.HOST, (Call(None, tuple(ops)),))
+
+
+SELECT = Op(
+    "select",
+    Scope.GROUP,
+    ("candidates", "candidate_rewards"),
+    ("rollouts", "behaviour_logprobs", "rewards", POSITION, RETRY),
+)
+SELECTED = (
+    host("prompts", [Op("read_prompts", Scope.BATCH, (POSITION,), ("prompts",))]),
+    Stage(
+        "generate",
+        Kind.GENERATE,
+        (Call("actor", (Op("sample", Scope.SAMPLE, ("prompts",), ("candidates",)),)),),
+    ),
+    host("reward", [Op("verify", Scope.SAMPLE, ("candidates",), ("candidate_rewards",))]),
+    host("select", [SELECT]),
+)
+"""Dynamic sampling: what is generated are candidates, and `select` gives those that a step is trained on."""
+
+
 def assessment(name: str, model: str, op: str, gives: str) -> Stage:
     """One forward of `model` over the responses: `op` is logprob or value."""
     return Stage(name, Kind.INFERENCE, (Call(model, (Op(op, Scope.TOKEN, ("rollouts",), (gives,)),)),))
-
-
-def host(name: str, ops: Sequence[Op]) -> Stage:
-    return Stage(name, Kind.HOST, (Call(None, tuple(ops)),))
 
 
 def trainer(name: str, model: str, loss_op: str, needs: Sequence[str]) -> Stage:
@@ -82,7 +117,8 @@ def policy_step(
     weights = ("importance_weights",) if hyper.importance != "none" else ()
     reference = ("ref_logprobs",) if hyper.kl_in == "loss" else ()
     ratio = ("old_logprobs",) if needs_old else ()
-    stages = [PROMPTS, GENERATE, REWARD, *sources]
+    selects = isinstance(hyper, GroupHyper) and hyper.dynamic_sampling
+    stages = [*(SELECTED if selects else (PROMPTS, GENERATE, REWARD)), *sources]
     if hyper.uses_reference:
         stages.append(assessment("reference", "reference", "logprob", "ref_logprobs"))
     if old:
@@ -110,7 +146,8 @@ def connect(name: str, models: Sequence[Model], stages: Sequence[Stage]) -> Grap
     """
     givers = {datum: stage.name for stage in stages for datum in stage.gives}
     trainers = {model: stage.name for stage in stages if stage.kind is Kind.TRAIN for model in stage.models}
-    edges = [Edge(givers[datum], s.name, datum) for s in stages for datum in sorted(s.needs)]
+    edges = [_data_edge(givers[datum], s.name, datum) for s in stages for datum in sorted(s.needs)]
+    edges += [Edge(s.name, stages[0].name, RETRY) for s in stages if RETRY in s.gives]
     edges += [
         Edge(trainers[model], s.name, f"{WEIGHTS}{model}", delay=1, initial=INITIAL)
         for s in stages
@@ -118,6 +155,25 @@ def connect(name: str, models: Sequence[Model], stages: Sequence[Stage]) -> Grap
         if model in trainers
     ]
     return verify(Graph(name, tuple(models), tuple(stages), tuple(edges)))
+
+
+def _data_edge(src: str, dst: str, datum: str) -> Edge:
+    return Edge(src, dst, datum, 1, initial="first") if datum == POSITION else Edge(src, dst, datum)
+
+
+def with_carry_over(graph: Graph) -> Graph:
+    """Accepted groups beyond a step's quota are the first of the next step's. GraphError where nothing selects."""
+    selector = graph.selector
+    if selector is None:
+        raise GraphError(f"graph {graph.name} selects nothing that could be left over")
+    ops = tuple(
+        replace(op, needs=(*op.needs, KEPT), gives=(*op.gives, KEPT)) if op.name == "select" else op
+        for op in selector.ops
+    )
+    keeping = replace(selector, calls=(Call(None, ops),))
+    stages = tuple(keeping if stage == selector else stage for stage in graph.stages)
+    edge = Edge(selector.name, selector.name, KEPT, delay=1, initial="none")
+    return verify(replace(graph, stages=stages, edges=(*graph.edges, edge)))
 
 
 def with_evaluation(graph: Graph, every: int) -> Graph:

@@ -36,6 +36,11 @@ def command(
     from rpeg.job import load_job
 
     job = load_job(job_file)
+    if job.plan.layouts or job.plan.colocate:
+        from rpeg.calibrate import memory_bytes
+        from rpeg.search import check_given, from_job
+
+        check_given(from_job(job, memory_bytes()))
     for name, value in understood(job):
         typer.echo(f"{name:<12} {value}")
     if not quick:
@@ -75,7 +80,21 @@ def understood(job: Job) -> Iterator[tuple[str, str]]:
         "permissions",
         f"staleness ≤ {job.allow.staleness}, sharing {sharing}, log-probabilities of generation {logprobs}",
     )
+    for stage, layout in job.plan.layouts.items():
+        yield (
+            "layout",
+            f"{stage}: {', '.join(f'{key} {_value(getattr(layout, key))}' for key in layout.given)}",
+        )
+    if job.plan.colocate:
+        yield "colocated", ", ".join(job.plan.colocate)
     yield "output", job.output
+
+
+def _value(said: object) -> str:
+    """Device numbers in short."""
+    from rpeg.plan.assignment import ranges
+
+    return ranges(said) if isinstance(said, tuple) else str(said)
 
 
 def _cluster(job: Job) -> str:
@@ -150,7 +169,13 @@ def _data(job: Job) -> str:
         for name, path in (("train", job.data.train), ("heldout", job.data.heldout))
         if path
     ]
-    return ", ".join(counts) or "none: prompts as lengths.expected_prompt says"
+    return ", ".join(counts) or _without_data(job)
+
+
+def _without_data(job: Job) -> str:
+    expected = job.lengths.expected_prompt
+    said = "half of max_prompt on average" if expected is None else f"{expected.mean:g} tokens on average"
+    return f"none: prompts are taken to have {said} (lengths.expected_prompt)"
 
 
 def _optimizer(job: Job) -> str:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from rpeg.search import Progress
+    from rpeg.plan import Plan
+    from rpeg.search import Candidate, Problem, Progress, Ranked
 
 ORDER = 30
 
@@ -19,10 +20,19 @@ def command(
     job_file: Annotated[Path, typer.Argument(metavar="JOB.YAML", help="The job file.")],
     out: Annotated[Path, typer.Option(help="Where the best plan is kept.")] = Path("plan.json"),
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON instead.")] = False,
+    picture: Annotated[
+        Path | None,
+        typer.Option("--picture", metavar="FILE.SVG", help="Draw one steady step: what devices do when."),
+    ] = None,
     measure: Annotated[
         bool, typer.Option(help="Measure this machine if that was not done yet (needs torch).")
     ] = True,
-    pick: Annotated[int, typer.Option(min=1, help="Keep the plan of this number, instead of the best.")] = 1,
+    pick: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Keep the plan of this number, instead of the best or of the job's own layouts."
+        ),
+    ] = None,
     show_all: Annotated[bool, typer.Option("--all", help="Show every plan, not only the fastest.")] = False,
     seed: Annotated[int, typer.Option(help="Fixes the drawn lengths and the search.")] = 0,
     search: Annotated[
@@ -40,11 +50,12 @@ def command(
       rpeg plan job.yaml
       rpeg plan job.yaml --out best.json     then: rpeg train job.yaml --plan best.json
       rpeg plan job.yaml --all --pick 8      another plan of the table, to compare with
-      rpeg plan job.yaml --json              for programs
+      rpeg plan job.yaml --json              for programs: docs/planning.md has the fields
+      rpeg plan job.yaml --picture plan.svg  one step, drawn
       rpeg plan job.yaml --search            annealing over structure and placement from there (pip install rpeg[search])
     """
     from rpeg.cli._planning import problem_of
-    from rpeg.errors import InputError
+    from rpeg.errors import InfeasibleError, InputError
     from rpeg.job import load_job
     from rpeg.plan import write_plan
     from rpeg.search import Budget, plan_job
@@ -54,29 +65,51 @@ def command(
     with _progress(as_json or problem.is_local or not search) as report:
         budget = Budget(chains, rounds, steps) if search else None
         ranked = plan_job(problem, seed=seed, budget=budget, report=report)
-    if pick > len(ranked.candidates):
+    if pick is not None and pick > len(ranked.candidates):
         raise InputError(f"there are {len(ranked.candidates)} plans; there is no plan {pick}")
-    chosen = ranked.candidates[pick - 1]
-    write_plan(chosen.plan, out)
+    fits = pick is not None or ranked.own is None or ranked.own.candidate is not None
+    chosen = ranked.candidates[(pick or 1) - 1] if pick or not fits else ranked.chosen
+    if fits:
+        write_plan(chosen.plan, out)
+    if picture is not None:
+        _draw(chosen.plan, problem, seed, picture)
     if as_json:
         import json
 
-        from rpeg.report.plan import ranked_json
+        from rpeg.report.plan_json import ranked_json
 
-        typer.echo(json.dumps(ranked_json(ranked, problem), indent=1))
-        return
+        typer.echo(json.dumps(ranked_json(ranked, chosen, problem), indent=1))
+    else:
+        _show(ranked, chosen, problem, show_all)
+    if not fits:
+        raise InfeasibleError(ranked.why_not_own)
+    if not as_json:
+        typer.echo(f"{_which(pick, ranked)} is in {out}.")
+
+
+def _draw(plan: Plan, problem: Problem, seed: int, file: Path) -> None:
+    from rpeg.report.picture import picture_of, svg
+
+    file.write_text(svg(picture_of(plan, problem.facts, seed)), encoding="utf-8")
+
+
+def _which(pick: int | None, ranked: Ranked) -> str:
+    if pick is not None:
+        return f"Plan {pick}"
+    return "The best plan" if ranked.own is None else "The plan that the job gives layouts for"
+
+
+def _show(ranked: Ranked, chosen: Candidate, problem: Problem, show_all: bool) -> None:
     from rich.console import Console
 
-    from rpeg.report.plan import LEGEND, SHOWN, misfits, ranking, summary
+    from rpeg.report.comparison import ranking
+    from rpeg.report.plan import report as plan_report
 
     console = Console(highlight=False)
-    count = len(ranked.candidates)
-    console.print(ranking(ranked, count if show_all else SHOWN, pick - 1))
-    more = () if show_all or count <= SHOWN else (f"… and {count - SHOWN} slower ones (--all)",)
-    for line in (*more, *LEGEND, *misfits(ranked.misfits), *summary(chosen, problem)):
-        console.print(line, markup=False)
-    which = "The best plan" if pick == 1 else f"Plan {pick}"
-    console.print(f"{which} is in {out}.", markup=False)
+    for part in plan_report(ranked, chosen, problem):
+        console.print(part)
+    if show_all:
+        console.print(ranking(ranked, chosen))
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`rpeg show`: what is known of devices, systems, models and software, and from where?"""
+"""`rpeg show`: what is known of devices, kernels, systems, models and software, and from where?"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ORDER = 85
 
 
 def command(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="kinds, systems, models or stacks.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="kinds, kernels, systems, models or stacks.")],
     name: Annotated[
         str | None,
         typer.Argument(metavar="NAME", help="One of them, with all its numbers and their sources."),
@@ -18,10 +18,13 @@ def command(
 ) -> None:
     """List device kinds, systems, models or software stacks, or print one with the source of each number.
 
+    kernels: which kernels and collectives were measured for a kind of device, over which shapes, and on what.
+
     \b
     Examples:
       rpeg show kinds
       rpeg show kinds H100
+      rpeg show kernels GH200
       rpeg show systems dgx-h100
       rpeg show models Qwen3-30B-A3B
       rpeg show stacks vllm

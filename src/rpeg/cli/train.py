@@ -36,6 +36,9 @@ def command(
     address: Annotated[
         str | None, typer.Option(help="A running Ray cluster to use. [default: start one here, on loopback]")
     ] = None,
+    in_process: Annotated[
+        bool, typer.Option("--in-process", help="Run in this process, without Ray; for plans of one device.")
+    ] = False,
     stall_seconds: Annotated[
         float,
         typer.Option(
@@ -65,11 +68,13 @@ def command(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if resume and overwrite:
         raise InputError("--resume goes on with a run and --overwrite removes it; choose one")
+    if in_process and address:
+        raise InputError(f"--in-process runs here and --address on the Ray cluster at {address}; choose one")
     job = load_job(job_file)
     _check_runs_here(job)
     job = _job_with(job, output, steps, str(job_file))
     console = Console(highlight=False)
-    options = Options(address=address, resume=resume, overwrite=overwrite, stall_seconds=stall_seconds)
+    options = Options(address, in_process, resume, overwrite, stall_seconds)
     given = None
     if plan_file is not None:
         from rpeg.plan import read_plan
@@ -145,13 +150,13 @@ def _say_what_is_read(job: Job, console: Console) -> None:
 
 def _best_plan(job: Job, console: Console) -> Plan:
     from rpeg.cli._planning import problem_of
-    from rpeg.report.plan import ranking
+    from rpeg.report.comparison import ranking
     from rpeg.search import plan_job
 
     problem = problem_of(job, lambda line: console.print(line, markup=False))
     ranked = plan_job(problem)
-    console.print(ranking(ranked))
-    return ranked.best.plan
+    console.print(ranking(ranked, ranked.chosen, most=10))
+    return ranked.chosen.plan
 
 
 def _predicted(job: Job, plan: Plan, run: Path) -> Comparison | None:

@@ -41,7 +41,7 @@ class Link:
 class Node:
     """Equal devices with one host. host_slots: processes that its processors run at once beside the devices'.
 
-    price_per_hour: of the whole node in the user's currency, None where unknown.
+    price_per_hour: of the whole node in the user's currency, None where unknown. price_source: who says so.
     """
 
     kind: DeviceKind
@@ -50,6 +50,7 @@ class Node:
     host_memory_bytes: int
     host_slots: int
     price_per_hour: float | None = None
+    price_source: str = ""
 
 
 @dataclass(frozen=True)
@@ -219,6 +220,7 @@ def _node_json(node: Node) -> dict[str, Any]:
         "host_memory_bytes": node.host_memory_bytes,
         "host_slots": node.host_slots,
         "price_per_hour": node.price_per_hour,
+        **({"price_source": node.price_source} if node.price_source else {}),
     }
 
 
@@ -258,6 +260,7 @@ def _nodes(data: object, kinds: Mapping[str, DeviceKind]) -> tuple[Node, ...]:
         host_memory_bytes=fields.count("host_memory_bytes"),
         host_slots=fields.count("host_slots", most=MOST_DEVICES),
         price_per_hour=None if price is None else fields.number("price_per_hour"),
+        price_source=fields.text("price_source", "", least=0),
     )
     fields.finish()
     return (node,) * count

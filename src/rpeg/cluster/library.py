@@ -102,14 +102,17 @@ def _part(name: str, node: Node, devices: int) -> Node:
 
 
 def _node(fields: Fields) -> Node:
-    price = fields.get("price_per_hour", None)
+    price, source = None, ""
+    if fields.get("price_per_hour", None) is not None:
+        price, source = sourced(fields.what, "price_per_hour", fields.get("price_per_hour"))
     return Node(
         kind=device_kind(fields.text("kind")),
         devices=int(_value(fields, "devices")),
         link=_link(fields, "node"),
         host_memory_bytes=int(_value(fields, "host_memory_bytes")),
         host_slots=int(_value(fields, "host_slots")),
-        price_per_hour=None if price is None else float(_value(fields, "price_per_hour")),
+        price_per_hour=None if price is None else float(price),
+        price_source=source,
     )
 
 

@@ -8,7 +8,7 @@ on the machine at hand (`rpeg.cost.passes`): `generate`, `infer`, `train`, `rewa
 """
 
 from rpeg.cost.execution import Execution
-from rpeg.cost.generating import generate_stage
+from rpeg.cost.generating import completions, generate_stage
 from rpeg.cost.machine import Machine
 from rpeg.cost.memory import Footprint, generate_memory, host_memory, infer_memory, train_memory
 from rpeg.cost.passes.communication import collective
@@ -50,6 +50,7 @@ __all__ = [
     "call",
     "collective",
     "columns",
+    "completions",
     "generate",
     "generate_memory",
     "generate_stage",

@@ -8,6 +8,11 @@ from enum import StrEnum
 from rpeg.ir.stage import Scope
 
 WEIGHTS = "weights:"
+RETRY = "retry"
+"""The datum of the bounded control edge by which a `select` op asks for another round of its step."""
+POSITION, KEPT = "position", "kept"
+STATE = frozenset({POSITION, KEPT})
+"""Data that a step leaves to the next: the place in the prompts, and accepted samples that the quota had no room for."""
 
 
 class Unit(StrEnum):
@@ -52,6 +57,8 @@ class Edge:
 
     chunk: how much a message holds; None is the whole batch.
     initial: what the edge carries before its source has run, for delay >= 1.
+    A `retry` edge carries nothing: the round of `dst` after this one waits for what `src` says of this one. Rounds are
+    bounded by the workload, so that it closes no cycle.
     A weights edge of delay d lets its consumer at step t use versions t+1-d ... t: 1 is synchronous, 1+k is
     bounded asynchrony with staleness k.
     """
@@ -69,6 +76,10 @@ class Edge:
     def model(self) -> str | None:
         """The model whose weights it carries; None for a data edge."""
         return self.data.removeprefix(WEIGHTS) if self.data.startswith(WEIGHTS) else None
+
+    @property
+    def is_control(self) -> bool:
+        return self.data == RETRY
 
     @property
     def name(self) -> str:

@@ -47,7 +47,7 @@ class Graph:
         return out, into
 
     def data_into(self, stage: str) -> tuple[Edge, ...]:
-        return tuple(edge for edge in self.into(stage) if edge.model is None)
+        return tuple(edge for edge in self.into(stage) if edge.model is None and not edge.is_control)
 
     def weights_into(self, stage: str) -> tuple[Edge, ...]:
         return tuple(edge for edge in self.into(stage) if edge.model is not None)
@@ -56,17 +56,42 @@ class Graph:
         """The stage that trains a model; None where none does."""
         return next((s for s in self.stages if s.kind is Kind.TRAIN and model in s.models), None)
 
+    @cached_property
+    def selector(self) -> Stage | None:
+        """The stage that accepts or rejects samples and may ask for another round; None where all are accepted."""
+        return next((self.stage(edge.src) for edge in self.edges if edge.is_control), None)
+
+    @cached_property
+    def rounds(self) -> frozenset[str]:
+        """The stages that work in rounds: the selector and all that it needs within a step."""
+        if self.selector is None:
+            return frozenset()
+        found = {self.selector.name}
+        for stage in reversed(self.order()):
+            if any(edge.dst in found and edge.delay == 0 for edge in self.out_of(stage.name)):
+                found.add(stage.name)
+        return frozenset(found)
+
     def generators_of(self, stage: str) -> tuple[str, ...]:
-        """The generators whose samples a stage works on: those that its data descend from within a step, or itself."""
+        """Where the samples begin that a stage works on: the generators, or the selector, that its data descend from
+        within a step; a generator itself."""
         return self._generators_of.get(stage, ())
 
     @cached_property
     def _generators_of(self) -> Mapping[str, tuple[str, ...]]:
         found: dict[str, tuple[str, ...]] = {}
         for stage in self.order():
-            above = (name for edge in self.data_into(stage.name) for name in found[edge.src])
+            edges = (edge for edge in self.data_into(stage.name) if edge.delay == 0)
+            above = (
+                name
+                for edge in edges
+                for name in ((edge.src,) if self._selects(edge.src) else found[edge.src])
+            )
             found[stage.name] = (stage.name,) if stage.kind is Kind.GENERATE else tuple(dict.fromkeys(above))
         return found
+
+    def _selects(self, stage: str) -> bool:
+        return self.selector is not None and self.selector.name == stage
 
     def observers(self) -> frozenset[str]:
         """Stages aside from the stream of samples: nothing depends on them, no data reach them and they do not train.
@@ -81,7 +106,10 @@ class Graph:
 
     def order(self) -> tuple[Stage, ...]:
         """Stages so that data of one step flows forward. Raises GraphError where they cannot be ordered."""
-        waiting = {s.name: {e.src for e in self.into(s.name) if e.delay == 0} for s in self.stages}
+        waiting = {
+            s.name: {e.src for e in self.into(s.name) if e.delay == 0 and not e.is_control}
+            for s in self.stages
+        }
         done: list[str] = []
         while waiting:
             ready = [name for name, sources in waiting.items() if sources <= set(done)]

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from rpeg.errors import GraphError, nearest
-from rpeg.ir.edge import Freshness, OnNewWeights, Unit
+from rpeg.ir.edge import STATE, Freshness, OnNewWeights, Unit
 from rpeg.ir.graph import Graph
 from rpeg.ir.model import HEADS
 from rpeg.ir.stage import Kind, Scope
@@ -99,7 +99,9 @@ def weights_come_from_their_trainer(graph: Graph) -> Iterator[str]:
 
 def delays_are_of_state(graph: Graph) -> Iterator[str]:
     for edge in graph.edges:
-        if edge.model is None and edge.delay != 0:
+        if edge.data in STATE and edge.delay != 1:
+            yield f"edge {edge.name} has delay {edge.delay}; what a step leaves is the next one's: 1"
+        elif edge.model is None and edge.data not in STATE and edge.delay != 0:
             yield f"edge {edge.name} carries data over {edge.delay} steps; only state has a delay"
         if edge.model is not None and edge.delay < 1:
             yield f"edge {edge.name} has delay {edge.delay}; weights of a step are published at its end: at least 1"
@@ -223,6 +225,37 @@ def splits_keep_groups_whole(graph: Graph) -> Iterator[str]:
             yield f"stage {stage.name} is split into {stage.parts} parts and takes a stream; choose one"
 
 
+def selection_is_bounded(graph: Graph) -> Iterator[str]:
+    """One stage selects; all that it looks at begins in one stage, which its retry leads back to, and goes nowhere else.
+
+    Rounds are the parts of such a step: nothing of it streams or is split.
+    """
+    retries = [edge for edge in graph.edges if edge.is_control]
+    if not retries or any(cycles_have_delay(graph)) or any(edges_join_stages(graph)):
+        return
+    if len(retries) > 1:
+        yield f"edges {' and '.join(e.name for e in retries)} ask for further rounds; one stage selects"
+        return
+    retry, selector = retries[0], graph.stage(retries[0].src)
+    if not any(op.name == "select" for op in selector.ops) or selector.kind is not Kind.HOST:
+        yield f"edge {retry.name}: {selector.name} is no host stage with the op select"
+    roots = sorted(
+        n for n in graph.rounds if not any(e.delay == 0 for e in graph.data_into(n)) and n != selector.name
+    )
+    if roots != [retry.dst]:
+        yield f"edge {retry.name} must lead to where its rounds begin: {', '.join(roots) or 'nowhere'}"
+    for edge in graph.edges:
+        if edge.src in graph.rounds and edge.src != selector.name and edge.dst not in graph.rounds:
+            yield f"edge {edge.name} takes what {selector.name} may yet reject; take what {selector.name} gives"
+        if edge.chunk is not None:
+            yield f"edge {edge.name} has chunks, and {graph.name} works in rounds: take the whole of each"
+    for stage in graph.stages:
+        if stage.parts > 1:
+            yield f"stage {stage.name} is split, and {graph.name} works in rounds: leave it whole"
+        if stage.name in graph.rounds and stage.every > 1:
+            yield f"stage {stage.name} fires every {stage.every} steps and works in rounds of each; it must be 1"
+
+
 def freshness_fits_interruption(graph: Graph) -> Iterator[str]:
     for edge in graph.edges:
         if edge.freshness is Freshness.EXACT and edge.on_new_weights is not OnNewWeights.DRAIN:
@@ -253,6 +286,7 @@ RULES: tuple[Rule, ...] = (
     streams_begin_at_generation,
     streams_have_one_source,
     splits_keep_groups_whole,
+    selection_is_bounded,
     freshness_fits_interruption,
     rare_stages_feed_none_within_a_step,
 )

@@ -6,5 +6,6 @@ See `schema` for every key, `load` for reading one, `rules` for what must hold b
 from rpeg.job.load import dump_job, load_job, parse_job
 from rpeg.job.models import ModelSource, resolve_model
 from rpeg.job.schema import Job
+from rpeg.job.wishes import StageLayout
 
-__all__ = ["Job", "ModelSource", "dump_job", "load_job", "parse_job", "resolve_model"]
+__all__ = ["Job", "ModelSource", "StageLayout", "dump_job", "load_job", "parse_job", "resolve_model"]

@@ -6,7 +6,7 @@ mixed cluster, or a file that describes a cluster.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +17,7 @@ from pydantic import Field, PlainValidator, TypeAdapter
 from rpeg.cluster import (
     Cluster,
     DeviceKind,
+    Node,
     Rack,
     device_kinds,
     kind_named,
@@ -27,6 +28,7 @@ from rpeg.cluster import (
 )
 from rpeg.errors import InputError, nearest
 from rpeg.job.fields import Count, PathText, Text
+from rpeg.job.problems import show
 
 LOCAL = "cpu"
 """Devices that are processes of this machine; all others are planned for, and never run here."""
@@ -47,8 +49,30 @@ _UNPLANNED: Mapping[str, Mapping[str, Any]] = {
 def parse(value: object) -> dict[str, int] | str:
     """`{NAME: count}`, or the path of a cluster's file. Raises pydantic's ValidationError."""
     if isinstance(value, str):
-        return _PATH.validate_python(value)
+        path = _PATH.validate_python(value)
+        if (hint := _counted(path)) is not None:
+            raise ValueError(f"is {show(value)}, {hint}")
+        return path
     return _COUNTS.validate_python(value)
+
+
+def _counted(name: str) -> str | None:
+    """How to write a name that stands where a path or counts are expected; None for what can be a path."""
+    if "/" in name or Path(name).suffix or Path(name).exists():
+        return None
+    spelt = name.lower()
+    if spelt in systems():
+        return f"a system: say how many nodes, such as {{{spelt}: 2}}."
+    try:
+        return f"a kind of device ({kind_named(spelt).name}): say how many, such as {{{spelt}: 8}}."
+    except InputError:
+        short = {kind.partition("-")[0] for kind in device_kinds()}
+        known = nearest(spelt, [*systems(), *device_kinds(), *short])
+    hint = f"{known} " if "mean" in known else ""
+    return (
+        f"which is no file here. {hint}Give nodes of systems, {{dgx-h100: 2}}, devices of kinds, {{h100: 16}}, "
+        "processes of this machine, {cpu: 2}, or a path."
+    )
 
 
 ClusterChoice = Annotated[
@@ -79,7 +103,7 @@ def described(choice: Mapping[str, int] | str, prices: Mapping[str, float]) -> C
     InputError for an unknown name, nodes in part, `cpu` beside other devices, and a price of what is not there.
     """
     if isinstance(choice, str):
-        return _priced(read_cluster(Path(choice)), prices, ())
+        return priced(read_cluster(Path(choice)), prices)
     return _described(tuple(choice.items()), tuple(prices.items()))
 
 
@@ -101,11 +125,11 @@ def assumptions(choice: Mapping[str, int] | str) -> tuple[str, ...]:
 def _described(choice: tuple[tuple[str, int], ...], prices: Prices) -> Cluster:
     parts = [part(name, count) for name, count in choice]
     if len(parts) == 1:
-        return _priced(parts[0], dict(prices), [name for name, _ in choice])
+        return priced(parts[0], dict(prices))
     racks = tuple(rack for part in parts for rack in part.racks)
     slowest = min((part.link for part in parts), key=lambda link: link.bandwidth_bytes_per_second)
     whole = Cluster(" + ".join(part.name for part in parts), racks, slowest)
-    return _priced(whole, dict(prices), [name for name, _ in choice])
+    return priced(whole, dict(prices))
 
 
 def part(name: str, count: int) -> Cluster:
@@ -153,17 +177,21 @@ def _typical(kind: DeviceKind) -> str:
     )
 
 
-def _priced(cluster: Cluster, prices: Mapping[str, float], names: Iterable[str]) -> Cluster:
+def priced(cluster: Cluster, prices: Mapping[str, float]) -> Cluster:
+    """With the prices of a device-hour, by kind or system. InputError for a price of what is not there."""
     if not prices:
         return cluster
     by_kind = {_kind_of(name, cluster): price for name, price in prices.items()}
 
-    def node_price(rack: Rack) -> Rack:
-        nodes = tuple(
-            replace(n, price_per_hour=by_kind[n.kind.name] * n.devices) if n.kind.name in by_kind else n
-            for n in rack.nodes
+    def priced(node: Node) -> Node:
+        if node.kind.name not in by_kind:
+            return node
+        return replace(
+            node, price_per_hour=by_kind[node.kind.name] * node.devices, price_source="the job's prices"
         )
-        return replace(rack, nodes=nodes)
+
+    def node_price(rack: Rack) -> Rack:
+        return replace(rack, nodes=tuple(map(priced, rack.nodes)))
 
     return replace(cluster, racks=tuple(node_price(rack) for rack in cluster.racks))
 

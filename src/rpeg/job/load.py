@@ -17,6 +17,7 @@ from rpeg.job.algorithm import schema_of
 from rpeg.job.problems import Problem, section_of, stop, translate
 from rpeg.job.rewards import Reward
 from rpeg.job.schema import Job, ModelChoice, Models
+from rpeg.job.wishes import StageLayout
 
 
 def load_job(path: str | Path) -> Job:
@@ -71,6 +72,9 @@ def located(job: Job, base_dir: Path) -> Job:
             "evaluation": job.evaluation.model_copy(
                 update={"reward": job.evaluation.reward and _rewards(job.evaluation.reward, base_dir)}
             ),
+            "selection": job.selection.model_copy(
+                update={"import_from": paths.absolute(job.selection.import_from, base_dir)}
+            ),
             "cluster": paths.absolute(job.cluster, base_dir) if isinstance(job.cluster, str) else job.cluster,
             "output": paths.absolute(job.output, Path()),
         }
@@ -88,6 +92,8 @@ def _section(data: dict[str, Any], path: tuple[str, ...]) -> type[BaseModel] | N
     """The schema at a key path; that of the algorithm follows its name."""
     if path == ("algorithm",):
         return schema_of(data["algorithm"])
+    if path[:2] == ("plan", "layouts") and len(path) == 3:  # a stage's name
+        return StageLayout
     if path[-2:-1] == ("reward",):  # an index
         return Reward
     return section_of(Job, path)

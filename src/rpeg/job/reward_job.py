@@ -15,7 +15,8 @@ from rpeg.job import document, models, paths, sources
 from rpeg.job.fields import Count, CountOrNone, Decay, Flag, NonNegative, PathText, Positive, Seed, Size, Text
 from rpeg.job.models import ModelSource, resolve_model
 from rpeg.job.problems import Problem, section_of, sentence, stop, translate
-from rpeg.job.schema import Checkpoint, ModelChoice, Section
+from rpeg.job.schema import Checkpoint, ModelChoice
+from rpeg.job.section import Section
 
 
 class Pairs(Section):

@@ -9,6 +9,7 @@ from pathlib import Path
 from rpeg.architecture.library import find
 from rpeg.errors import InputError, nearest
 from rpeg.ir import Graph, Scope
+from rpeg.job import rules_layouts
 from rpeg.job.hardware import LOCAL, described, part
 from rpeg.job.models import ModelSource, resolve_model
 from rpeg.job.paths import absolute, why_not_output
@@ -16,12 +17,12 @@ from rpeg.job.problems import Problem, sentence
 from rpeg.job.records import read_records
 from rpeg.job.rules_batch import bounded, divisible
 from rpeg.job.rules_reward import RULES as REWARD_RULES
+from rpeg.job.rules_selection import RULES as SELECTION_RULES
 from rpeg.job.schema import Job
+from rpeg.job.software import ALIKE, ENGINES, TRAINERS
 
 Rule = Callable[[Job], Iterable[Problem]]
 
-ENGINES = ("deepspeed", "eager", "sglang", "tensorrt-llm", "vllm")
-TRAINERS = ("compiled", "eager", "flash", "megatron")
 ROLES = ("actor", "critic", "reference", "reward")
 
 
@@ -105,11 +106,8 @@ def groups_have_peers(job: Job) -> Iterator[Problem]:
 def data_is_readable(job: Job) -> Iterator[Problem]:
     """Both files can be read line by line, and hold enough prompts."""
     if not job.data.train:
-        if job.is_local or job.lengths.expected_prompt is None:
-            way = "give a file of prompts" + (
-                "" if job.is_local else ", or lengths.expected_prompt to plan without"
-            )
-            yield Problem(("data", "train"), f"is missing: {way}.")
+        if job.is_local:
+            yield Problem(("data", "train"), "is missing: give a file of prompts.")
         return
     wanted = [("train", job.data.train, ("batch", "prompts"), job.batch.prompts, "a batch")]
     if job.data.heldout is not None and job.evaluation.every:
@@ -182,7 +180,9 @@ def software_exists(job: Job) -> Iterator[Problem]:
     for role, known in (("engine", ENGINES), ("trainer", TRAINERS)):
         name = getattr(job.software, role)
         if name not in known:
-            yield Problem(("software", role), f"there is no {role} '{name}'. {nearest(name, known)}")
+            alike = ALIKE[role].get(name.lower())
+            hint = f"Nearest: '{alike}'. Known: {', '.join(known)}." if alike else nearest(name, known)
+            yield Problem(("software", role), f"there is no {role} '{name}'. {hint}")
 
 
 def staleness_is_allowed(job: Job) -> Iterator[Problem]:
@@ -236,6 +236,7 @@ RULES: tuple[Rule, ...] = (
     bounded,
     divisible,
     groups_have_peers,
+    *SELECTION_RULES,
     context_is_long_enough,
     lengths_agree,
     cluster_exists,
@@ -243,6 +244,7 @@ RULES: tuple[Rule, ...] = (
     staleness_is_allowed,
     sharing_has_a_critic,
     sharing_is_allowed,
+    *rules_layouts.RULES,
     evaluation_has_data,
     chat_has_a_template,
     output_is_writable,

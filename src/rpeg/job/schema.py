@@ -9,9 +9,9 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from rpeg.algorithms.pieces import with_evaluation
+from rpeg.algorithms.pieces import with_carry_over, with_evaluation
 from rpeg.algorithms.rewarding import with_reward_model
 from rpeg.cluster import Cluster
 from rpeg.ir import Graph
@@ -37,14 +37,12 @@ from rpeg.job.fields import (
 from rpeg.job.hardware import ClusterChoice, described, is_local
 from rpeg.job.models import ModelSource, resolve_model
 from rpeg.job.rewards import MODEL, Reward, Rewards, uses_model
+from rpeg.job.section import Section
+from rpeg.job.selection import Selection
+from rpeg.job.software import Software
+from rpeg.job.wishes import Wishes
 
 MOST_EVALUATION_SAMPLES = 1024
-
-
-class Section(BaseModel):
-    """A group of keys: frozen, and closed to keys that it does not know."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class ModelChoice(Section):
@@ -109,7 +107,7 @@ class Data(Section):
 class Batch(Section):
     """What one step trains on. samples = prompts × samples_per_prompt."""
 
-    prompts: Size = Field(description="prompts a step")
+    prompts: Size = Field(description="prompts a step; where groups are selected, of those that pass")
     samples_per_prompt: Size = Field(default=1, description="responses to each prompt")
     minibatches: Size = Field(
         default=1, description="optimizer updates an epoch; they share the samples equally"
@@ -172,18 +170,6 @@ class Sampling(Section):
     top_k: CountOrNone = Field(default=0, description="tokens kept; 0 keeps all")
 
 
-class Software(Section):
-    """What runs the job, for planning on described hardware."""
-
-    engine: Text = Field(
-        default="vllm", description="what generates: vllm, sglang, tensorrt-llm, deepspeed or eager"
-    )
-    trainer: Text = Field(
-        default="flash",
-        description="what trains and scores: flash (PyTorch FSDP), megatron, compiled or eager",
-    )
-
-
 class Optimizer(Section):
     """AdamW."""
 
@@ -215,19 +201,6 @@ class Allow(Section):
     behaviour_logprobs: Flag = Field(
         default=False,
         description="whether log-probabilities noted during generation may stand in for the actor's own",
-    )
-
-
-class Wishes(Section):
-    """What the plan must look like; whatever is left out is searched."""
-
-    staleness: Staleness | None = Field(default=None, description="exactly this staleness")
-    freshness: Literal["exact", "latest"] | None = Field(
-        default=None,
-        description="exact: always the same version, replayable; latest: the newest within the bound",
-    )
-    actor_critic_sharing: Flag = Field(
-        default=False, description="true: actor and critic are one model with two heads, with one optimizer"
     )
 
 
@@ -274,6 +247,9 @@ class Job(Section):
         description="name: exact, numeric, … or python:package.module:function; or a list of such, with weights"
     )
     batch: Batch = Field(description="prompts, samples_per_prompt, minibatches")
+    selection: Selection = Field(
+        default_factory=Selection, description="dynamic sampling, where the algorithm selects groups"
+    )
     lengths: Lengths = Field(description="max_prompt and max_response, in tokens")
     sampling: Sampling = Field(default_factory=Sampling, description="temperature, top_p, top_k")
     optimizer: Optimizer = Field(description="lr, and more")
@@ -309,7 +285,19 @@ class Job(Section):
         graph: Graph = self.algorithm.graph()
         if uses_model(self.reward):
             graph = with_reward_model(graph)
+        if self.keeps_leftovers:
+            graph = with_carry_over(graph)
         return with_evaluation(graph, self.evaluation.every) if self.evaluation.every else graph
+
+    @property
+    def selects(self) -> bool:
+        """Whether groups are selected, and further ones generated until there are enough."""
+        return bool(getattr(self.algorithm.hyper, "dynamic_sampling", False))
+
+    @property
+    def keeps_leftovers(self) -> bool:
+        """Whether accepted groups beyond a step's quota are trained at the next one."""
+        return self.selects and self.selection.leftover == "keep"
 
     @property
     def evaluation_reward(self) -> tuple[Reward, ...]:

@@ -5,7 +5,7 @@ from rpeg.plan.check import check, find_cycle, violations
 from rpeg.plan.item import Item, ItemKind, Slot
 from rpeg.plan.json import digest, plan_from_json, plan_to_json, read_plan, write_plan
 from rpeg.plan.lanes import Cell, Lanes
-from rpeg.plan.lowering import Arc, Copy, Lowered, Task, coincide, lower
+from rpeg.plan.lowering import Arc, Copy, Lowered, Task, coincide, ids_to_generate, lower
 from rpeg.plan.members import (
     Members,
     Minibatches,
@@ -52,6 +52,7 @@ __all__ = [
     "find_cycle",
     "host_lane",
     "ids_of_members",
+    "ids_to_generate",
     "lane_items",
     "lower",
     "membership",

@@ -104,8 +104,9 @@ def batches_divide(plan: Plan) -> Iterator[str]:
                 f"stage {stage.name}: minibatches of {minibatch} samples do not divide over dp {a.parallelism.dp}; "
                 f"dp {_nearest_divisors(minibatch, a.parallelism.dp)} would"
             )
-        if stage.kind is Kind.GENERATE and a.parallelism.dp > w.prompts:
-            yield f"stage {stage.name} has dp {a.parallelism.dp} and {w.prompts} prompts; a replica would have none"
+        prompts = w.round_prompts if stage.name in plan.graph.rounds else w.prompts
+        if stage.kind is Kind.GENERATE and a.parallelism.dp > prompts:
+            yield f"stage {stage.name} has dp {a.parallelism.dp} and {prompts} prompts; a replica would have none"
 
 
 def parts_are_supported(plan: Plan) -> Iterator[str]:

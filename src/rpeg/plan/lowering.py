@@ -8,6 +8,10 @@ cover one of the same. How many samples a part holds is fixed here; which ones i
 Items of a split stage and of minibatches have *members*: samples that are theirs whatever the order of completion. They
 cover all base parts, take their members from them, and wait for what holds one.
 
+Stages that work in rounds (`Graph.rounds`) have an item for each round that a step may take. Later ones have reserved
+slots, which take no time where they are not used: a round begins when the selector has judged the one before. What the
+selector accepts of a round is a base part too, of as many samples as that are; whatever follows covers these.
+
 Samples travel on arcs. Weights travel as transfer items, unless the consumer's layout coincides with the trainer's:
 then both use the same memory and the version is there when the update is. What rests in host memory between its runs
 comes and goes by items too (`resting`).
@@ -21,11 +25,11 @@ from functools import cached_property, lru_cache
 from itertools import pairwise
 from math import gcd
 
-from rpeg.ir import Edge, Freshness, Graph, Kind, Stage
+from rpeg.ir import STATE, Edge, Freshness, Graph, Kind, Stage
 from rpeg.plan.assignment import Assignment
 from rpeg.plan.item import ItemKind, Slot
 from rpeg.plan.lanes import Lanes, lanes_of
-from rpeg.plan.members import Members, Minibatches, Prompts
+from rpeg.plan.members import Members, Minibatches, Prompts, ids_of_members, prompts_of_replica
 from rpeg.plan.parts import BasePart, base_parts
 from rpeg.plan.resting import Rest, rest_every, rest_slots, rests
 from rpeg.plan.shares import Shares
@@ -59,6 +63,7 @@ class Task:
     covers: base parts, by number; empty where a stage is not part of the stream.
     share: (which, of how many) shares of what it covers, for the replicas of a whole batch.
     members: of what it covers only these, where they are fixed before anything completes.
+    makes: the base parts that leave it, where samples begin at it: of a generator those that it covers.
     """
 
     slot: Slot
@@ -69,6 +74,7 @@ class Task:
     covers: tuple[int, ...] = ()
     share: tuple[int, int] = (0, 1)
     members: Members | None = None
+    makes: tuple[int, ...] = ()
 
     def fires(self, step: int, steps: int) -> bool:
         """Whether it runs at `step` of a run of `steps`; observers run once more after the last."""
@@ -141,6 +147,15 @@ class Lowered:
         return next((c for c in self.copies if c.model == model and stage in c.stages), None)
 
 
+def ids_to_generate(task: Task, workload: Workload, step: int) -> tuple[int, ...]:
+    """The samples that a generator's item makes at a step; none for an observer, which has prompts of its own."""
+    if not task.covers:
+        return ()
+    own = prompts_of_replica(workload.prompts, *task.share)
+    members = task.members or Prompts(((own.start, own.stop),))
+    return ids_of_members(members, workload, 0, step)
+
+
 @lru_cache(maxsize=64)
 def lower(graph: Graph, assignments: tuple[Assignment, ...], workload: Workload) -> Lowered:
     """All items and arcs of one step. Raises PlanError where a chunk cannot be cut from the batch."""
@@ -177,7 +192,7 @@ def _stage_tasks(shares: Shares, held: Lanes, stage: Stage, observer: bool) -> I
     for own in shares.of(stage):
         lanes = held.of(assignment, None if gang else own.replica)
         slot = Slot(ItemKind.RUN, stage.name, own.part, own.replica)
-        yield Task(slot, lanes, stage.every, 0, observer, own.covers, own.share, own.members)
+        yield Task(slot, lanes, stage.every, 0, observer, own.covers, own.share, own.members, own.makes)
 
 
 def _copies(graph: Graph, by_stage: Mapping[str, Assignment]) -> Iterator[Copy]:
@@ -239,7 +254,9 @@ def _rest_arcs(lowered: Lowered, rest: Rest) -> Iterator[Arc]:
 
 def _arcs(shares: Shares, lowered: Lowered) -> Iterator[Arc]:
     for edge in shares.graph.edges:
-        if edge.model is None:
+        if edge.is_control or edge.data in STATE:
+            yield from _round_arcs(edge, lowered)
+        elif edge.model is None:
             yield from _data_arcs(shares, edge, lowered)
         else:
             yield from _weights_arcs(edge, lowered)
@@ -251,16 +268,32 @@ def _arcs(shares: Shares, lowered: Lowered) -> Iterator[Arc]:
         yield from _rest_arcs(lowered, rest)
 
 
+def _round_arcs(edge: Edge, lowered: Lowered) -> Iterator[Arc]:
+    """To the next round of a step, or from the last round of a step to the first of the next."""
+    src, dst = lowered.tasks_of(edge.src), lowered.tasks_of(edge.dst)
+    last, first = src[-1].slot.part, 0
+    for one in src:
+        for other in dst:
+            following = other.slot.part == one.slot.part + 1
+            across = one.slot.part == last and other.slot.part == first
+            if across if edge.delay else following:
+                yield Arc(one.slot, other.slot, edge.delay, edge.data)
+
+
 def _data_arcs(shares: Shares, edge: Edge, lowered: Lowered) -> Iterator[Arc]:
     streams = shares.graph.stage(edge.src).kind is Kind.GENERATE and edge.chunk is not None
     consumers = lowered.tasks_of(edge.dst)
     split = any(isinstance(dst.members, Prompts) for dst in consumers)
+    by_round = edge.src in shares.graph.rounds and edge.dst in shares.graph.rounds
     for src in lowered.tasks_of(edge.src):
         held = shares.held(src.covers, src.members) if split and src.covers else None
         partial = _is_known_late(shares, src)
+        leaving = src.makes or src.covers
         for dst in consumers:
-            shared = set(src.covers) & set(dst.covers)
-            if src.covers and dst.covers and not shared:
+            shared = set(leaving) & set(dst.covers)
+            if leaving and dst.covers and not shared:
+                continue
+            if by_round and src.slot.part != dst.slot.part:
                 continue
             if held and isinstance(dst.members, Prompts) and not held.meets(dst.members):
                 continue

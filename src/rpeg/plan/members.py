@@ -45,9 +45,18 @@ def prompts_of_part(prompts: int, replica: int, replicas: int, part: int, parts:
     return range(own.start + inner.start, own.start + inner.stop)
 
 
+def prompts_of_round(workload: Workload, replica: int, replicas: int, number: int) -> range:
+    """The prompts, by index in the step, that a generator's replica answers in one of the step's rounds."""
+    own, first = (
+        prompts_of_replica(workload.round_prompts, replica, replicas),
+        number * workload.round_prompts,
+    )
+    return range(first + own.start, first + own.stop)
+
+
 def ids_of_members(members: Members, workload: Workload, seed: int, step: int) -> tuple[int, ...]:
     """The ids of the samples at a step; of prompts in ascending order, of minibatches one after another as drawn."""
-    first, each = step * workload.samples, workload.samples_per_prompt
+    first, each = step * workload.asked, workload.samples_per_prompt
     if isinstance(members, Prompts):
         return tuple(i for a, b in members.ranges for i in range(first + a * each, first + b * each))
     drawn = _drawn(workload.samples, workload.minibatches, seed, step)
@@ -55,11 +64,15 @@ def ids_of_members(members: Members, workload: Workload, seed: int, step: int) -
 
 
 def membership(ids: Sequence[int], workload: Workload, seed: int, step: int) -> list[list[int]]:
-    """The ids of each minibatch of each epoch, from (seed, step) alone: arrival order plays no part."""
+    """The ids of each minibatch of each epoch, from (seed, step) alone: arrival order plays no part.
+
+    Of fewer samples than a step is meant to have they are as many, smaller ones, and none is empty.
+    """
     ordered = np.sort(np.asarray(ids, dtype=np.int64))
+    count = min(workload.minibatches, len(ordered))
     minibatches: list[list[int]] = []
-    for epoch in range(workload.epochs):
-        minibatches += _shuffled(ordered, workload.minibatches, seed, step, epoch)
+    for epoch in range(workload.epochs if count else 0):
+        minibatches += _shuffled(ordered, count, seed, step, epoch)
     return minibatches
 
 
@@ -67,7 +80,7 @@ def _shuffled(
     ordered: np.typing.NDArray[np.int64], minibatches: int, seed: int, step: int, epoch: int
 ) -> list[list[int]]:
     shuffled = np.random.default_rng((seed, step, epoch, 0x6D62)).permutation(ordered)
-    return [part.tolist() for part in np.split(shuffled, minibatches)]
+    return [part.tolist() for part in np.array_split(shuffled, minibatches)]
 
 
 @lru_cache(maxsize=64)

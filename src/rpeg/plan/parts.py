@@ -9,7 +9,7 @@ from math import gcd
 from rpeg.errors import PlanError
 from rpeg.ir import Chunk, Graph, Kind, Stage, Unit
 from rpeg.plan.assignment import Assignment
-from rpeg.plan.members import prompts_of_part
+from rpeg.plan.members import prompts_of_part, prompts_of_round
 from rpeg.workload import Workload
 
 
@@ -17,7 +17,8 @@ from rpeg.workload import Workload
 class BasePart:
     """`samples` responses of one item of a generator: the `position`-th that leaves it.
 
-    item: which part of the replica's batch, where the generator is split.
+    item: which part of the replica's batch, where the generator is split or works in rounds.
+    What a selector accepts of a round is such a part too, of at most so many samples.
     """
 
     stage: str
@@ -34,13 +35,20 @@ def stream_chunks(graph: Graph, stage: str) -> frozenset[Chunk]:
 
 
 def base_parts(graph: Graph, by_stage: Mapping[str, Assignment], workload: Workload) -> Iterator[BasePart]:
-    """Of all generators, by place in the stream. Raises PlanError where one streams in two units."""
+    """Of all generators and the selector, by place in the stream. Raises PlanError where one streams in two units."""
     for stage in graph.stages:
+        if stage == graph.selector:
+            yield from (BasePart(stage.name, 0, 0, workload.samples, i) for i in range(workload.rounds))
         if stage.kind is not Kind.GENERATE or not graph.out_of(stage.name):
             continue
         size = _size(graph, stage.name, workload)
         replicas = by_stage[stage.name].replicas(stage.kind)
-        found = [p for r in range(replicas) for p in _of_replica(stage, r, replicas, size, workload)]
+        found = [
+            p
+            for r in range(replicas)
+            for item, prompts in enumerate(prompts_of_items(graph, stage, r, replicas, workload))
+            for p in _of_item(stage, r, item, len(prompts) * workload.samples_per_prompt, size)
+        ]
         # Replicas advance together, so parts merge by their place in the stream.
         yield from sorted(found, key=lambda p: (p.item, p.position, p.replica))
 
@@ -57,15 +65,21 @@ def merge(
     return sorted(merged, key=lambda covered: covered[-1])
 
 
-def _of_replica(
-    stage: Stage, replica: int, replicas: int, size: int | None, workload: Workload
-) -> Iterator[BasePart]:
-    for item in range(stage.parts):
-        prompts = prompts_of_part(workload.prompts, replica, replicas, item, stage.parts)
-        samples = len(prompts) * workload.samples_per_prompt
-        each = size or samples
-        for position, start in enumerate(range(0, samples, each) if samples else ()):
-            yield BasePart(stage.name, replica, position, min(each, samples - start), item)
+def prompts_of_items(
+    graph: Graph, stage: Stage, replica: int, replicas: int, workload: Workload
+) -> tuple[range, ...]:
+    """The prompts, by index in the step, of each item of one replica of a generator: its parts, or its rounds."""
+    if stage.name in graph.rounds:
+        return tuple(prompts_of_round(workload, replica, replicas, i) for i in range(workload.rounds))
+    return tuple(
+        prompts_of_part(workload.prompts, replica, replicas, i, stage.parts) for i in range(stage.parts)
+    )
+
+
+def _of_item(stage: Stage, replica: int, item: int, samples: int, size: int | None) -> Iterator[BasePart]:
+    each = size or samples
+    for position, start in enumerate(range(0, samples, each) if samples else ()):
+        yield BasePart(stage.name, replica, position, min(each, samples - start), item)
 
 
 def _size(graph: Graph, stage: str, workload: Workload) -> int | None:

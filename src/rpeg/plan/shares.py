@@ -8,19 +8,20 @@ from dataclasses import dataclass
 from rpeg.ir import Graph, Kind, Stage, Unit
 from rpeg.plan.assignment import Assignment
 from rpeg.plan.members import Members, Minibatches, Prompts, prompts_of_part
-from rpeg.plan.parts import BasePart, merge
+from rpeg.plan.parts import BasePart, merge, prompts_of_items
 from rpeg.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One item's: see `Task` for `covers`, `share` and `members`."""
+    """One item's: see `Task` for `covers`, `share`, `members` and `makes`."""
 
     part: int
     replica: int
     covers: tuple[int, ...]
     share: tuple[int, int] = (0, 1)
     members: Members | None = None
+    makes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Shares:
         chunk = edges[0].chunk if edges else None
         if stage.kind is Kind.GENERATE:
             yield from self._of_generator(stage)
+        elif stage.name in self.graph.rounds:
+            yield from self._of_rounds(stage)
         elif chunk is None:
             yield from self._of_batch(stage)
         elif chunk.unit is Unit.MINIBATCH:
@@ -64,15 +67,32 @@ class Shares:
         return self.by_stage[stage.name].replicas(stage.kind)
 
     def _of_generator(self, stage: Stage) -> Iterator[Share]:
-        replicas = self.replicas(stage)
+        replicas, items = self.replicas(stage), self._items(stage)
         own: dict[tuple[int, int], list[int]] = {}
         for number, part in enumerate(self.parts):
             if part.stage == stage.name:
                 own.setdefault((part.item, part.replica), []).append(number)
-        for item in range(stage.parts):
+        for item in range(items):
             for r in range(replicas):
-                members = Prompts((self._prompts(stage, r, item),)) if stage.parts > 1 else None
-                yield Share(item, r, tuple(own.get((item, r), ())), (r, replicas), members)
+                apart = items > 1 or stage.name in self.graph.rounds
+                members = Prompts((self._prompts(stage, r, item),)) if apart else None
+                parts = tuple(own.get((item, r), ()))
+                yield Share(item, r, parts, (r, replicas), members, parts)
+
+    def _of_rounds(self, stage: Stage) -> Iterator[Share]:
+        """A round's samples in one item of host work, else shared by the replicas."""
+        replicas, everything = self.replicas(stage), self.everything(stage.name)
+        count = 1 if stage.kind is Kind.HOST else replicas
+        selects = stage == self.graph.selector
+        for item in range(self._items(stage)):
+            here = {n for n, part in enumerate(self.parts) if part.item == item}
+            own = tuple(n for n in everything if n in here)
+            made = tuple(n for n in sorted(here) if selects and self.parts[n].stage == stage.name)
+            for r in range(count):
+                yield Share(item, r, own, (r, count), None, made)
+
+    def _items(self, stage: Stage) -> int:
+        return self.workload.rounds if stage.name in self.graph.rounds else stage.parts
 
     def _of_batch(self, stage: Stage) -> Iterator[Share]:
         """The whole, or the parts of a split stage: host work in one item, else every replica takes a share."""
@@ -100,5 +120,5 @@ class Shares:
 
     def _prompts(self, generator: Stage, replica: int, item: int) -> tuple[int, int]:
         replicas = self.replicas(generator)
-        own = prompts_of_part(self.workload.prompts, replica, replicas, item, generator.parts)
+        own = prompts_of_items(self.graph, generator, replica, replicas, self.workload)[item]
         return own.start, own.stop

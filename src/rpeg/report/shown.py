@@ -8,6 +8,7 @@ from rpeg.architecture import Architecture, library
 from rpeg.cluster import device_kinds, kind_named, system, systems
 from rpeg.cost.stack import Quantity, quantities, stacks
 from rpeg.errors import InputError, nearest
+from rpeg.report import kernels_shown
 from rpeg.units import bytes_text
 
 _DEFAULTS = "defaults"
@@ -53,6 +54,8 @@ def _kind_lines(name: str) -> Iterator[str]:
         yield from _sourced(field, getattr(kind, field), sources)
     for field in ("multiprocessors", "l2_bytes", "launch_overhead_seconds"):
         yield from _sourced(field, getattr(kind, field), sources)
+    yield "  kernels"
+    yield f"      {kernels_shown.basis(kind.name)} (rpeg show kernels {kind.name})"
 
 
 def _sourced(field: str, value: object, sources: Mapping[str, str]) -> Iterator[str]:
@@ -79,6 +82,7 @@ def _system_lines(name: str) -> Iterator[str]:
     yield f"  host_slots = {node.host_slots}"
     if node.price_per_hour is not None:
         yield f"  price_per_hour = {node.price_per_hour}"
+        yield f"      {node.price_source}"
     for link in (node.link, cluster.racks[0].link, cluster.link):
         rate, latency = link.bandwidth_bytes_per_second, link.latency_seconds
         yield f"  {link.level}: bandwidth_bytes_per_second = {rate:.4g}, latency_seconds = {latency:.3g}"
@@ -142,6 +146,7 @@ Lines = Callable[[str], Iterator[str]]
 Line = Callable[[str], str]
 _TOPICS: Mapping[str, tuple[Names, Lines, Line]] = {
     "kinds": (device_kinds, _kind_lines, _kind_line),
+    "kernels": (kernels_shown.names, kernels_shown.lines, kernels_shown.overview),
     "systems": (systems, _system_lines, _system_line),
     "models": (library.names, _model_lines, _model_line),
     "stacks": (stacks, _stack_lines, _stack_line),

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], marked: int | None = None) -> Table:
-    """A table whose first column is text and whose others are aligned right; row `marked` is bold.
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    marked: int | None = None,
+    ends: Container[int] = (),
+) -> Table:
+    """A table; columns whose name begins with ``>`` are aligned right. Row `marked` is bold; `ends` end a section.
 
     Cells are shown as they are: what looks like markup in them is not.
     """
@@ -23,10 +29,27 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], marked: int | N
             justify="right" if numeric else "left",
             no_wrap=numeric,
             min_width=len(name) if i == 0 else None,
-            overflow="fold" if i == 0 else "ellipsis",
+            overflow="ellipsis" if numeric else "fold",
         )
     for i, row in enumerate(rows):
-        found.add_row(*(Text(cell) for cell in row), style="bold" if i == marked else None)
+        found.add_row(*map(_cell, row), style="bold" if i == marked else None, end_section=i in ends)
+    return found
+
+
+def _cell(text: str) -> Text | Padding:
+    """As it is; folded lines are indented as the first."""
+    indent = len(text) - len(text.lstrip(" "))
+    return Padding(Text(text[indent:]), (0, 0, 0, indent)) if indent else Text(text)
+
+
+def facts(rows: Iterable[tuple[str, Iterable[str]]]) -> Table:
+    """Lines of text under a word each; long lines fold beside the word. A word without lines is left out."""
+    found = Table.grid(padding=(0, 2))
+    found.add_column(no_wrap=True)
+    found.add_column()
+    for word, lines in rows:
+        for i, line in enumerate(lines):
+            found.add_row(Text("" if i else word, style="bold"), Text(line))
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rpeg.ir import Graph, Kind
+from rpeg.ir import RETRY, Graph, Kind
 from rpeg.plan import Item, ItemKind, Lowered
 
 
@@ -13,7 +13,8 @@ class Batches:
 
     def __init__(self, graph: Graph, lowered: Lowered) -> None:
         self._lowered = lowered
-        self._generators = {s.name for s in graph.stages if s.kind is Kind.GENERATE}
+        self._sources = {s.name for s in graph.stages if s.kind is Kind.GENERATE or s == graph.selector}
+        self._selectors = {s.name for s in graph.stages if s == graph.selector}
         self._parts: dict[tuple[Item, int], Any] = {}
         self._items: dict[Item, list[Any]] = {}
 
@@ -28,7 +29,7 @@ class Batches:
         names: list[str] = []
         references: list[Any] = []
         for arc in self._lowered.arcs_into[item.slot]:
-            if arc.src.kind is not ItemKind.RUN or arc.delay or arc.why == "order":
+            if arc.src.kind is not ItemKind.RUN or arc.delay or arc.why in ("order", RETRY):
                 continue
             found = self._made_by(arc.src.at(item.step), arc.part, arc.if_members)
             names += [arc.why] * len(found)
@@ -41,9 +42,13 @@ class Batches:
         self._items = {key: value for key, value in self._items.items() if key.step != step}
 
     def _made_by(self, source: Item, part: int | None, perhaps: bool) -> list[Any]:
-        """perhaps: what is not there yet holds no member of the item, or it would not run."""
-        if source.name not in self._generators:
+        """perhaps: what is not there yet holds no member of the item, or it would not run.
+
+        A round of a selector that there was no need for has made nothing.
+        """
+        if source.name not in self._sources:
             return self._items.get(source, [])
-        parts = self._lowered.tasks[source.slot].covers if part is None else (part,)
+        perhaps = perhaps or source.name in self._selectors
+        parts = self._lowered.tasks[source.slot].makes if part is None else (part,)
         keys = [(source, number) for number in parts]
         return [self._parts[key] for key in keys if not perhaps or key in self._parts]

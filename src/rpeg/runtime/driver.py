@@ -20,15 +20,17 @@ from rpeg.plan import Item, ItemKind, Plan
 from rpeg.runtime.batches import Batches
 from rpeg.runtime.record import StepRecord, Tally
 from rpeg.runtime.run_directory import Checkpoint, RunDirectory
-from rpeg.runtime.work import Answer, Part, Work
+from rpeg.runtime.work import Answer, Part, Verdict, Work
 from rpeg.schedule import (
     Cancel,
     Command,
     Event,
     Failed,
     Finished,
+    Kept,
     Launch,
     Produced,
+    Rejected,
     Scheduler,
     SyncWeights,
     command_entry,
@@ -196,10 +198,11 @@ class Driver:
         work = Work(
             item,
             seq,
-            tuple((part, sizes[part].samples) for part in command.parts),
+            tuple((part, sizes[part].samples) for part in self._makes(command)),
             command.ids,
             tuple(names),
             command.versions,
+            wanted=command.wanted,
             contents=self._contents(command),
         )
         if item.name in self._trainers:
@@ -211,10 +214,13 @@ class Driver:
     def _contents(self, command: Launch) -> int:
         """How many batches and weights an item's answers hold: one of each part, or of the stage, or of each model."""
         stage = self.plan.graph.stage(command.item.name)
-        if stage.kind is Kind.GENERATE:
-            return len(command.parts)
+        if stage.kind is Kind.GENERATE or stage == self.plan.graph.selector:
+            return len(self._makes(command))
         fed = {copy.model for copy in self.scheduler.lowered.copies}
         return sum(model in fed for model in stage.models) if stage.kind is Kind.TRAIN else 1
+
+    def _makes(self, command: Launch) -> tuple[int, ...]:
+        return self.scheduler.lowered.tasks[command.item.slot].makes
 
     def _transfer_calls(self, command: SyncWeights, seq: int) -> list[AsyncIterator[Answer]]:
         work = Work(command.item, seq, versions=((command.model, command.version),))
@@ -247,6 +253,10 @@ class Driver:
             if isinstance(answer, Part):
                 self.batches.add_part(item, answer.part, answer.batch)
                 await self._events.put(Produced(item, answer.part, answer.ids, answer.lengths))
+                continue
+            if isinstance(answer, Verdict):
+                event = Kept(item, answer.ids) if answer.kept else Rejected(item, answer.ids, answer.why)
+                await self._events.put(event)
                 continue
             if answer.batch is not None:
                 self.batches.add(item, answer.batch)

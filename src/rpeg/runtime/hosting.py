@@ -20,16 +20,17 @@ from rpeg.runtime.inputs import padded_columns
 from rpeg.runtime.work import Done
 from rpeg.workload import Workload
 
-REWARDS = "rewards"
+REWARDS = ("rewards", "candidate_rewards")
+"""What a step is rewarded with; other rewards are of baselines."""
 METRIC_COLUMNS = ("advantages", "returns", "reward_kl", "importance_weights", "loss_mask")
 
 
-def prompt_batch(prompts: Prompts, workload: Workload, step: int) -> Samples:
-    """The step's samples before generation: ids and prompt tokens, each prompt `samples_per_prompt` times."""
-    batch = [p for p in prompts.batch(step) for _ in range(workload.samples_per_prompt)]
+def prompt_batch(prompts: Sequence[Prompt], workload: Workload, first_id: int) -> Samples:
+    """Samples before generation: ids from `first_id` on, and prompt tokens, each prompt `samples_per_prompt` times."""
+    batch = [p for p in prompts for _ in range(workload.samples_per_prompt)]
     count = len(batch)
     return Samples(
-        np.arange(count, dtype=np.int64) + step * count,
+        np.arange(count, dtype=np.int64) + first_id,
         np.zeros(count, dtype=np.int64),
         prompts=np.array([t for p in batch for t in p.tokens], dtype=np.int64),
         prompt_lengths=np.array([len(p.tokens) for p in batch], dtype=np.int64),
@@ -37,10 +38,12 @@ def prompt_batch(prompts: Prompts, workload: Workload, step: int) -> Samples:
     )
 
 
-def asked(samples: Samples, prompts: Prompts, workload: Workload, step: int) -> list[Prompt]:
-    """The prompt of each sample of a step."""
-    batch, first = prompts.batch(step), step * workload.prompts
-    return [batch[sample_id // workload.samples_per_prompt - first] for sample_id in samples.ids.tolist()]
+def asked(samples: Samples, prompts: Prompts, workload: Workload, step: int, place: int) -> list[Prompt]:
+    """The prompt of each sample of a step, which begins at `place` in the stream of prompts."""
+    first = place - step * workload.asked_prompts
+    numbers = (samples.ids // workload.samples_per_prompt + first).tolist()
+    found = {number: prompts.at(number, 1)[0] for number in dict.fromkeys(numbers)}
+    return [found[number] for number in numbers]
 
 
 def verify(
@@ -60,14 +63,14 @@ def verify(
 
 
 def _reward_metrics(report: TotalReport, samples: int, gives: str) -> dict[str, float]:
-    total, count = ("sum/reward", "sum/rewarded") if gives == REWARDS else (f"sum/{gives}", f"sum/{gives}_of")
+    total, count = ("sum/reward", "sum/rewarded") if gives in REWARDS else (f"sum/{gives}", f"sum/{gives}_of")
     metrics = {
         total: float(report.total.sum()),
         count: float(samples),
         "sum/reward_failed": float(report.failed),
         "sum/reward_timed_out": float(report.timed_out),
     }
-    if len(report.parts) > 1 and samples and gives == REWARDS:
+    if len(report.parts) > 1 and samples and gives in REWARDS:
         metrics.update({f"mean/reward/{n}": float(part.scores.mean()) for n, part in report.parts.items()})
     return metrics
 

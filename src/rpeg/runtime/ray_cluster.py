@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from rpeg.runtime.weights import Broadcast
 from rpeg.runtime.work import Answer, Station, Work, unbundle, unpack
 from rpeg.runtime.worker import Worker
 
@@ -60,6 +61,23 @@ def _object_store_bytes() -> int:
     return min(max(total // 10, 256 * 1024**2), 8 * 1024**3)
 
 
+class RayWorker(Worker):
+    """A worker whose weights travel as references: what they point to stays on its node until it is wanted."""
+
+    def publish_initial(self) -> dict[str, Any]:
+        import ray
+
+        # Kept here: a reference inside an answer does not keep alive what it points to.
+        self._initial = {model: ray.put(weights) for model, weights in super().publish_initial().items()}
+        return self._initial
+
+    def fetch(self, reference: Any) -> Broadcast:
+        import ray
+
+        found: Broadcast = ray.get(reference)
+        return found
+
+
 class RayHandle:
     """One worker, as the driver calls it."""
 
@@ -67,9 +85,13 @@ class RayHandle:
         import ray
 
         gpus = 1 if station.device.startswith("cuda") else 0
-        actor = ray.remote(Worker).options(num_cpus=1, num_gpus=gpus, max_restarts=0, name=None)
+        actor = ray.remote(RayWorker).options(num_cpus=1, num_gpus=gpus, max_restarts=0, name=None)
         self.station = station
         self.actor: Any = actor.remote(station)
+
+    def call(self, method: str, *arguments: Any) -> Awaitable[Any]:
+        answer: Awaitable[Any] = getattr(self.actor, method).remote(*arguments)
+        return answer
 
     def run(self, work: Work, references: list[Any]) -> AsyncIterator[Answer]:
         if work.streams:
@@ -97,9 +119,3 @@ class RayHandle:
         async for reference in stream:
             answer, count = await reference
             yield unpack(answer, [await anext(stream) for _ in range(count)])
-
-
-async def call_all(handles: Mapping[str, RayHandle], method: str, *arguments: Any) -> dict[str, Any]:
-    """Calls a method of every worker at once; answers by lane."""
-    references = {lane: getattr(handle.actor, method).remote(*arguments) for lane, handle in handles.items()}
-    return {lane: await reference for lane, reference in references.items()}

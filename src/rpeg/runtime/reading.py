@@ -18,7 +18,7 @@ from rpeg.trace.kept import Keeping, append
 
 @dataclass(frozen=True)
 class Reading:
-    """What one worker writes. samples: of a step, whose ids begin at step · samples."""
+    """What one worker writes. samples: that a step may ask for; its ids begin at step · samples."""
 
     keeping: Keeping
     run: Path
@@ -82,4 +82,4 @@ def reading_of(station: Station) -> Reading:
     """What the worker of a station writes."""
     asked = station.job.samples
     keeping = Keeping(asked.every, asked.count)
-    return Reading(keeping, station.trace.parent, station.name, station.plan.workload.samples)
+    return Reading(keeping, station.trace.parent, station.name, station.plan.workload.asked)

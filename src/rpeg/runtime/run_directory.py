@@ -109,7 +109,15 @@ class RunDirectory:
         partial.rename(final)
         for old in self.checkpoints()[:-keep]:
             shutil.rmtree(old.path)
+        self._drop_carried_before(self.checkpoints()[0].steps - 1)
         return Checkpoint(final, steps)
+
+    def _drop_carried_before(self, step: int) -> None:
+        """Files of samples that no checkpoint can go on with."""
+        for path in (self.path / CARRIED).glob("*-*.npz"):
+            number = path.stem.rpartition("-")[2]
+            if number.isdigit() and int(number) < step:
+                path.unlink()
 
     def steps_recorded(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl, those of stretches before a resume included; a torn one is left out."""

@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,15 +15,17 @@ from rpeg.errors import InputError, RunError
 from rpeg.job import Job, dump_job
 from rpeg.plan import Plan, check, device_lane, digest, read_plan, write_plan
 from rpeg.runtime.driver import Checkpoints, Driver, error_text
+from rpeg.runtime.in_process import HereHandle, check_is_for_one_process
 from rpeg.runtime.limits import check_backends
 from rpeg.runtime.lock import locked
 from rpeg.runtime.model_files import model_files
-from rpeg.runtime.ray_cluster import RayHandle, call_all, ray_cluster
+from rpeg.runtime.ray_cluster import LOOPBACK, RayHandle, ray_cluster
 from rpeg.runtime.record import StepRecord
 from rpeg.runtime.recorder import Recorder, View
 from rpeg.runtime.resuming import check_same_data, check_same_job
 from rpeg.runtime.run_directory import Checkpoint, RunDirectory
 from rpeg.runtime.work import Station
+from rpeg.runtime.workers import Hosted, call_all
 from rpeg.trace import begin_stretch, end_stretch
 
 DEFAULT_STALL_SECONDS = 1800.0
@@ -49,9 +51,13 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Options:
-    """address: of a Ray cluster; None starts one here. resume: from the last checkpoint. overwrite: an older run."""
+    """address: of a Ray cluster; None starts one here. in_process: no Ray, one device, all workers in this process.
+
+    resume: from the last checkpoint. overwrite: an older run.
+    """
 
     address: str | None = None
+    in_process: bool = False
     resume: bool = False
     overwrite: bool = False
     stall_seconds: float = DEFAULT_STALL_SECONDS
@@ -89,6 +95,8 @@ def train(
     """Runs the job. Raises InputError before anything starts, RunError where the run broke off."""
     check(plan)
     check_backends(plan)
+    if options.in_process:
+        check_is_for_one_process(plan)
     with locked(run.path):
         trace = _begin(job, plan, run, start, options)
         started = time.monotonic()
@@ -141,8 +149,11 @@ async def _run(
     lanes = sorted({lane for a in plan.assignments for lane in a.all_lanes()})
     models = model_files(job, plan.graph)
     view.on_stage(f"starting {len(lanes)} workers")
-    with ray_cluster(len(lanes), options.address) as address:
-        handles = {s.lane: RayHandle(s) for s in stations(job, plan, models, lanes, address, trace, start)}
+    with nullcontext(LOOPBACK) if options.in_process else ray_cluster(len(lanes), options.address) as address:
+        host = HereHandle if options.in_process else RayHandle
+        handles: dict[str, Hosted] = {
+            s.lane: host(s) for s in stations(job, plan, models, lanes, address, trace, start)
+        }
         try:
             devices = {lane: handle for lane, handle in handles.items() if not handle.station.is_host}
             broadcasts = await _ready(handles, devices, view)
@@ -173,12 +184,12 @@ async def _run(
 
 
 async def _ready(
-    handles: Mapping[str, RayHandle], devices: Mapping[str, RayHandle], view: Recorder
+    handles: Mapping[str, Hosted], devices: Mapping[str, Hosted], view: Recorder
 ) -> dict[str, list[object]]:
     """Models loaded, groups formed, copies at the first version; references to that version's parts by model."""
     view.on_stage("loading models")
     first = next(iter(devices.values()))
-    meeting_point = await first.actor.meeting_point.remote()
+    meeting_point = await first.call("meeting_point")
     await call_all(handles, "prepare", meeting_point)
     broadcasts: dict[str, list[object]] = {}
     for references in (await call_all(devices, "publish_initial")).values():
@@ -189,7 +200,7 @@ async def _ready(
     return broadcasts
 
 
-async def _export(plan: Plan, run: RunDirectory, devices: Mapping[str, RayHandle], view: Recorder) -> None:
+async def _export(plan: Plan, run: RunDirectory, devices: Mapping[str, Hosted], view: Recorder) -> None:
     """The first trained model with an lm head, as users load it elsewhere."""
     model = next((m.name for m in plan.graph.models if m.trainable and "lm" in m.heads), None)
     trainer = plan.graph.trainer(model) if model else None

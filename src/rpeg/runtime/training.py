@@ -59,14 +59,15 @@ def train(
     minibatches: list[Samples] = []
     weights: list[Array] = []
     mine: list[int] = []
-    for number, ids in enumerate(_minibatches(samples, workload, job.seed, updates)):
+    drawn = list(_minibatches(samples, workload, job.seed, updates))
+    for number, ids in enumerate(drawn):
         own = share(ids, samples.take(ids).lengths.tolist(), updates.ranks)[updates.rank]
         counted = [i for i in ids if i not in masked]
         by_id = dict.fromkeys(ids, 0.0)
         by_id.update(zip(counted, _weights(samples.take(counted), hyper), strict=True))
         minibatches.append(samples.take(own))
         weights.append(np.array([by_id[i] for i in own], dtype=np.float64))
-        if number < workload.minibatches:
+        if number < _of_an_epoch(len(drawn), workload, updates):
             mine += own
     metrics = trainer.train(
         minibatches,
@@ -147,6 +148,11 @@ def _minibatches(samples: Samples, workload: Workload, seed: int, updates: Updat
     for number in range(updates.members.first, updates.members.end):
         one = Minibatches(number, number + 1)
         yield list(ids_of_members(one, workload, seed, updates.step))
+
+
+def _of_an_epoch(minibatches: int, workload: Workload, updates: Updates) -> int:
+    """How many of an item's minibatches the first epoch has."""
+    return minibatches if isinstance(updates.members, Minibatches) else minibatches // workload.epochs
 
 
 def _losses(ops: Sequence[Op]) -> list[str]:

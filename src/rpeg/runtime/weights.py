@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,17 +35,17 @@ def publish(holding: Holding, version: int, *, fed: bool) -> Broadcast | None:
     return Broadcast(published, canary) if published.manifest.entries else None
 
 
-def receive(holding: Holding, references: Sequence[Any], dtype: torch.dtype) -> None:
+def receive(holding: Holding, broadcasts: Iterable[Broadcast], dtype: torch.dtype) -> None:
     """Takes a version in place. RunError where the bytes or what is computed with them differ from the trainer's.
 
-    Collective over those that hold parts of the copy. One contribution is fetched at a time.
+    Collective over those that hold parts of the copy. One broadcast is held at a time.
     """
     last: list[Broadcast] = []
 
     def contributions() -> Iterator[Published]:
-        for reference in references:
-            last[:] = [_fetch(reference)]
-            yield last[0].published
+        for broadcast in broadcasts:
+            last[:] = [broadcast]
+            yield broadcast.published
 
     holding.digest = holding.trainer.receive(contributions())
     published, canary = last[0].published, last[0].canary
@@ -56,19 +56,3 @@ def receive(holding: Holding, references: Sequence[Any], dtype: torch.dtype) -> 
     seen = holding.trainer.canary(canary_tokens(holding.trainer.model.vocab_size))
     check_canary(canary, seen, dtype)
     holding.version = published.version
-
-
-def store(value: Any) -> Any:
-    """A reference that other workers can take the value from; the value stays on this node."""
-    import ray
-
-    return ray.put(value)
-
-
-def _fetch(reference: Any) -> Broadcast:
-    if isinstance(reference, Broadcast):  # within one process
-        return reference
-    import ray
-
-    found: Broadcast = ray.get(reference)
-    return found

@@ -43,9 +43,10 @@ class Station:
 class Work:
     """An item to run.
 
-    seq: of the command in the driver's log. parts: of a generator, (base part, samples), in order.
+    seq: of the command in the driver's log. parts: that it is to make, (base part, samples), in order.
     ids: the samples to work on. data: the names of the data that come with it, one for each batch.
     versions: of each trainable model that it reads. save: where a trainer writes its checkpoint afterwards.
+    wanted: of a selector, the samples that its step lacks.
     contents: how many batches and weights its answers hold at most.
     """
 
@@ -56,6 +57,7 @@ class Work:
     data: tuple[str, ...] = ()
     versions: tuple[tuple[str, int], ...] = ()
     save: Path | None = None
+    wanted: int = 0
     contents: int = 0
 
     @property
@@ -75,6 +77,15 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Verdict:
+    """Samples that a selector turns down, for the reason `why`, or has kept for the next step."""
+
+    ids: tuple[int, ...]
+    why: str = ""
+    kept: bool = False
+
+
+@dataclass(frozen=True)
 class Done:
     """An item's end on one lane.
 
@@ -89,7 +100,7 @@ class Done:
     warnings: tuple[str, ...] = ()
 
 
-Answer = Part | Done
+Answer = Part | Verdict | Done
 
 
 def pack(answer: Answer) -> Iterator[Any]:
@@ -100,6 +111,9 @@ def pack(answer: Answer) -> Iterator[Any]:
     if isinstance(answer, Part):
         yield replace(answer, batch=None), 1
         yield answer.batch
+        return
+    if isinstance(answer, Verdict):
+        yield answer, 0
         return
     batches = [] if answer.batch is None else [answer.batch]
     contents = [*batches, *answer.published.values()]
@@ -114,6 +128,8 @@ def unpack(answer: Answer, contents: Sequence[Any]) -> Answer:
     """The answer with its contents, or references to them, put back."""
     if isinstance(answer, Part):
         return replace(answer, batch=contents[0])
+    if isinstance(answer, Verdict):
+        return answer
     batches = answer.batch or 0
     published = dict(zip(answer.published, contents[batches:], strict=True))
     return replace(answer, batch=contents[0] if batches else None, published=published)

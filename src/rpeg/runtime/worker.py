@@ -21,13 +21,13 @@ import torch
 import torch.distributed as dist
 
 from rpeg.algorithms import shaping
-from rpeg.backends.data import Prompts, load_prompts, load_tokenizer
+from rpeg.backends.data import Prompt, Prompts, load_prompts, load_tokenizer
 from rpeg.backends.data.respelling import Respelling, of_reward_model
 from rpeg.backends.generation.protocol import to_samples
 from rpeg.backends.reward.total import Total, make_total
 from rpeg.backends.samples import Samples
 from rpeg.errors import RunError
-from rpeg.ir import Kind, Op, Stage
+from rpeg.ir import KEPT, Kind, Op, Stage
 from rpeg.plan import Assignment, Devices, ItemKind, lower
 from rpeg.runtime import assessing, evaluating, generating, hosting, training, weights
 from rpeg.runtime.carried import Carried
@@ -35,6 +35,7 @@ from rpeg.runtime.holdings import DTYPES, Holding, Holdings
 from rpeg.runtime.inputs import Inputs
 from rpeg.runtime.mismatch import batch_metrics
 from rpeg.runtime.reading import reading_of
+from rpeg.runtime.selecting import Selector
 from rpeg.runtime.work import Answer, Done, Part, Station, Work, bundle, pack
 from rpeg.schedule import share
 from rpeg.trace import JsonLines, Span, span_file
@@ -60,6 +61,7 @@ class Worker:
         self.lowered = lower(self.graph, self.plan.assignments, self.workload)
         self._spans = JsonLines(span_file(station.trace, station.name))
         self.reading = reading_of(station)
+        self.selector = Selector(self.graph, self.job, self.workload, station.trace.parent)
         self._reports = training.Reports()
         _settle(station)
 
@@ -88,13 +90,11 @@ class Worker:
         return _memory_bytes(self.station)
 
     def publish_initial(self) -> dict[str, Any]:
-        """References to this rank's part of the weights that the run begins with, of the models that it trains."""
-        found: dict[str, Any] = {}
+        """This rank's part of the weights that the run begins with, of the models that it trains."""
+        broadcasts: dict[str, Any] = {}
         for model, holding in self.holdings.trained.items():
-            found.update(self._publish(holding, model, holding.version))
-        # Kept here: a reference inside an answer does not keep alive what it points to.
-        self._initial = {model: weights.store(broadcast) for model, broadcast in found.items()}
-        return self._initial
+            broadcasts.update(self._publish(holding, model, holding.version))
+        return broadcasts
 
     def receive_initial(self, broadcasts: Mapping[str, Sequence[Any]]) -> None:
         """Brings copies to the version that the run begins with, and puts to rest what rests on the host."""
@@ -105,14 +105,15 @@ class Worker:
 
     def run(self, work: Work, *batches: Samples) -> Any:
         """An item of a stage from which nothing is expected before its end: its answers, bundled."""
-        return bundle(self._answers(work, batches), work.contents)
+        return bundle(self.answers(work, batches), work.contents)
 
     def stream(self, work: Work, *batches: Samples) -> Iterator[Any]:
-        """An item of a stage. A `Part` for each base part of a generator, and `Done` at the end, each packed."""
-        for answer in self._answers(work, batches):
+        """The answers to an item one by one, each packed."""
+        for answer in self.answers(work, batches):
             yield from pack(answer)
 
-    def _answers(self, work: Work, batches: Sequence[Samples]) -> Iterator[Answer]:
+    def answers(self, work: Work, batches: Sequence[Samples]) -> Iterator[Answer]:
+        """An item of a stage. A `Part` for each base part of a generator, and `Done` at the end."""
         stage = self.graph.stage(work.item.name)
         inputs = Inputs(work.data, batches)
         # The end must be written before it is told: whoever reads the log then finds the span.
@@ -125,6 +126,8 @@ class Worker:
                 done = self._assess(work, stage, inputs, notes)
             elif stage.kind is Kind.TRAIN:
                 done = self._train(work, stage, inputs, notes)
+            elif stage == self.graph.selector:
+                done = yield from self._select(work, inputs, notes)
             elif stage.kind is Kind.HOST:
                 done = self._host(work, stage, inputs, notes)
             else:
@@ -140,6 +143,11 @@ class Worker:
             notes.reads[holding.model] = holding.version
             notes.digests[f"{holding.model}@{holding.version}"] = holding.digest
         return bundle([Done()], work.contents)
+
+    def fetch(self, reference: Any) -> weights.Broadcast:
+        """What a reference to weights points to; among workers of one process it is the thing itself."""
+        found: weights.Broadcast = reference
+        return found
 
     def move(self, work: Work) -> Any:
         """A reload or an offload of what rests on the host between its runs."""
@@ -235,7 +243,7 @@ class Worker:
     def _as_the_reward_model_reads(self, samples: Samples, step: int) -> Samples:
         if self.respelling is None:
             return samples
-        prompts = hosting.asked(samples, self.prompts, self.workload, step)
+        prompts = self._asked(samples, step)
         return self.respelling.of(samples, prompts, hosting.decode(samples, self.tokenizer))
 
     def _train(self, work: Work, stage: Stage, inputs: Inputs, notes: Notes) -> Done:
@@ -286,8 +294,10 @@ class Worker:
     def _host(self, work: Work, stage: Stage, inputs: Inputs, notes: Notes) -> Done:
         step = work.item.step
         if not work.data:
-            batch = hosting.prompt_batch(self.prompts, self.workload, step)
-            return Done(batch, metrics={"epoch": self.prompts.epoch(step)})
+            place, count = self.selector.place(step, work.item.part), self.workload.round_prompts
+            first = step * self.workload.asked + work.item.part * count * self.workload.samples_per_prompt
+            batch = hosting.prompt_batch(self.prompts.at(place, count), self.workload, first)
+            return Done(batch, metrics={"epoch": self.prompts.epochs_until(place + count)})
         samples = inputs.joined(work.ids)
         notes.ids, notes.tokens = list(work.ids), int(samples.lengths.sum())
         verifies = next((op for op in stage.ops if op.name == "verify"), None)
@@ -300,11 +310,30 @@ class Worker:
         self.reading.advantages(step, samples, columns)
         return Done(columns, metrics=metrics)
 
+    def _select(self, work: Work, inputs: Inputs, notes: Notes) -> Generator[Answer, None, Done]:
+        samples, step = inputs.joined(sorted(work.ids)), work.item.step
+        notes.ids, notes.tokens = list(work.ids), int(samples.lengths.sum())
+
+        def told() -> tuple[list[str], list[str]]:
+            texts = hosting.decode(samples, self.tokenizer)
+            return [prompt.text for prompt in self._asked(samples, step)], texts
+
+        found = self.selector.select(step, work.item.part, samples, work.wanted, told)
+        yield from found.verdicts
+        batch = found.accepted
+        for number, _ in work.parts:
+            yield Part(number, tuple(batch.ids.tolist()), tuple(batch.lengths.tolist()), batch)
+        return Done(metrics=dict(found.metrics), warnings=found.warnings)
+
+    def _asked(self, samples: Samples, step: int) -> list[Prompt]:
+        place = self.selector.first_place(step)
+        return hosting.asked(samples, self.prompts, self.workload, step, place)
+
     def _verify(self, samples: Samples, op: Op, step: int) -> Done:
-        prompts = hosting.asked(samples, self.prompts, self.workload, step)
+        prompts = self._asked(samples, step)
         texts = hosting.decode(samples, self.tokenizer)
         done, report = hosting.verify(samples, op, prompts, texts, self.total)
-        if "rewards" in op.gives:
+        if op.gives[0] in hosting.REWARDS:
             self.reading.texts(step, samples, prompts, texts, report)
         return done
 
@@ -317,7 +346,7 @@ class Worker:
         return {model: broadcast} if broadcast is not None else {}
 
     def _receive(self, holding: Holding, references: Sequence[Any]) -> None:
-        weights.receive(holding, references, DTYPES[self.job.dtype])
+        weights.receive(holding, map(self.fetch, references), DTYPES[self.job.dtype])
         self.holdings.drop_caches(holding)
 
     def _reads(self, work: Work, stage: str, model: str, notes: Notes) -> Holding:
@@ -342,7 +371,8 @@ class Worker:
             if stage.kind is Kind.GENERATE and self.graph.out_of(stage.name)
             for edge in self.graph.weights_into(stage.name)
         ]
-        training.check_staleness(samples, min(bounds, default=0), step, step)
+        older = self.graph.selector is not None and KEPT in self.graph.selector.gives
+        training.check_staleness(samples, max(0, min(bounds, default=0) - older), step, step)
 
     def _rank_in(self, assignment: Assignment) -> tuple[int, int]:
         """(this worker's data-parallel rank in a gang, ranks)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rpeg.schedule.messages import Event, Failed, Offload, Produced, Reload, SyncWeights, Work
+from rpeg.schedule.messages import Event, Failed, Kept, Offload, Produced, Rejected, Reload, SyncWeights, Work
 from rpeg.trace import Entry, What
 
 
@@ -23,6 +23,7 @@ def command_entry(seq: int, seconds: float, command: Work) -> Entry:
         parts=command.parts,
         ids=command.ids,
         versions=dict(command.versions),
+        wanted=command.wanted,
     )
 
 
@@ -30,6 +31,10 @@ def event_entry(seq: int, seconds: float, event: Event) -> Entry:
     """What the driver heard, and when."""
     if isinstance(event, Produced):
         return Entry(seq, seconds, What.PRODUCED, event.item, part=event.part, ids=event.ids)
+    if isinstance(event, Rejected):
+        return Entry(seq, seconds, What.REJECTED, event.item, ids=event.ids, why=event.why)
+    if isinstance(event, Kept):
+        return Entry(seq, seconds, What.KEPT, event.item, ids=event.ids)
     if isinstance(event, Failed):
         return Entry(seq, seconds, What.FAILED, event.item, error=event.error)
     return Entry(seq, seconds, What.FINISHED, event.item)

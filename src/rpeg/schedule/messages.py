@@ -9,12 +9,30 @@ from rpeg.plan import Item
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """A base part has left a generator: these samples, with their response lengths in tokens."""
+    """A base part has left a generator, or a selector has accepted it: these samples, with their response lengths in
+    tokens."""
 
     item: Item
     part: int
     ids: tuple[int, ...]
     lengths: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A selector turns these samples down, whole groups, for the reason `why`. They are never trained."""
+
+    item: Item
+    ids: tuple[int, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A selector has accepted these samples beyond the quota; the next step begins with them."""
+
+    item: Item
+    ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +55,7 @@ class Launch:
     """Run a stage's item now on these lanes.
 
     parts: the base parts that it covers. ids: its samples, for items that take any.
-    versions: of each trainable model that it reads.
+    versions: of each trainable model that it reads. wanted: of a selector, the samples that its step still lacks.
     """
 
     item: Item
@@ -45,6 +63,7 @@ class Launch:
     parts: tuple[int, ...] = ()
     ids: tuple[int, ...] = ()
     versions: tuple[tuple[str, int], ...] = ()
+    wanted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +104,7 @@ class Cancel:
     reason: str = ""
 
 
-Event = Produced | Finished | Failed
+Event = Produced | Rejected | Kept | Finished | Failed
 Command = Launch | SyncWeights | Reload | Offload | Cancel
 Work = Launch | SyncWeights | Reload | Offload
 """Commands that begin an item."""

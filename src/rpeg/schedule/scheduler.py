@@ -3,6 +3,7 @@
 A pure state machine without clock, threads, randomness or I/O; the simulator and the runtime drive the same one.
 Each lane runs its items in the plan's order and is never overtaken; an item starts when it is next on all its lanes
 and everything that it waits for has happened. What has happened is known from events alone, never from predictions.
+The slot of a round that turns out not to be needed is passed over when it is next: it takes no time and has no command.
 
     scheduler = Scheduler(plan, steps=10)
     commands = scheduler.start()
@@ -12,7 +13,7 @@ and everything that it waits for has happened. What has happened is known from e
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rpeg.errors import RunError
@@ -25,9 +26,9 @@ from rpeg.plan import (
     Plan,
     Task,
     ids_of_members,
+    ids_to_generate,
     lane_items,
     lower,
-    prompts_of_replica,
     source_step,
 )
 from rpeg.schedule.messages import (
@@ -36,12 +37,15 @@ from rpeg.schedule.messages import (
     Event,
     Failed,
     Finished,
+    Kept,
     Launch,
     Offload,
     Produced,
+    Rejected,
     Reload,
     SyncWeights,
 )
+from rpeg.schedule.quota import Quota
 from rpeg.schedule.share import share
 
 
@@ -60,6 +64,7 @@ class Scheduler:
         self._lanes = {lane.name: lane_items(lane, self.lowered, first_step, steps) for lane in plan.order}
         self._heads: dict[str, Item | None] = {name: next(items, None) for name, items in self._lanes.items()}
         self._finished: set[Item] = set()
+        self._passed: set[Item] = set()  # of the finished those that there was no need for
         self._produced: dict[tuple[Item, int], tuple[tuple[int, ...], tuple[int, ...]]] = {}
         # (step, generator) → sample → (base part, length)
         self._arrived: dict[tuple[int, str], dict[int, tuple[int, int]]] = {}
@@ -67,6 +72,7 @@ class Scheduler:
         self._published = {m.name: first_step for m in plan.graph.models if m.trainable}
         self._held: dict[tuple[str, int], int] = {}
         self._trained = {s.name: s.models for s in plan.graph.stages if s.kind is Kind.TRAIN}
+        self._quota = Quota(plan.graph, plan.workload)
         self._failed: Failed | None = None
         # (source, part) → items next on a lane that were held back by it: an event looks at no one else.
         self._held_back: dict[tuple[Item, int | None], set[Item]] = {}
@@ -105,6 +111,10 @@ class Scheduler:
         if isinstance(event, Produced):
             self._on_produced(event, task)
             return self._launch(self._held_back.pop((event.item, event.part), ()))
+        if isinstance(event, (Rejected, Kept)):
+            if not self._quota.selects(event.item):
+                raise RunError(f"{event.item} rejects samples, which is not its part")
+            return ()
         freed = self._on_finished(event, task)
         return self._launch((*freed, *self._held_back.pop((event.item, None), ())))
 
@@ -120,20 +130,27 @@ class Scheduler:
         return tuple(found.items())
 
     def ids_of(self, parts: tuple[int, ...], step: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """(ids, lengths) of the samples that these base parts hold at a step; of several generators' the first's."""
+        """(ids, lengths) of the samples that these base parts hold at a step; of several generators' the first's.
+
+        A round that was not needed holds none.
+        """
         found: dict[int, int] = {}
         for part in parts:
             base = self.lowered.parts[part]
-            got = self._produced[Item(ItemKind.RUN, base.stage, step, base.item, base.replica), part]
+            item = Item(ItemKind.RUN, base.stage, step, base.item, base.replica)
+            got = ((), ()) if item in self._passed else self._produced[item, part]
             for sample, length in zip(*got, strict=True):
                 found.setdefault(sample, length)
         return tuple(found), tuple(found.values())
 
     def _on_produced(self, event: Produced, task: Task) -> None:
         key = (event.item, event.part)
-        if event.part not in task.covers or key in self._produced:
+        if event.part not in task.makes or key in self._produced:
             raise RunError(f"{event.item} produced part {event.part}, which it does not owe")
-        expected = self.lowered.parts[event.part].samples
+        expected, selects = self.lowered.parts[event.part].samples, self._quota.selects(event.item)
+        if selects:
+            expected = min(len(event.ids), self._quota.wanted(event.item.step))
+            self._quota.accept(event.item.step, len(event.ids))
         if len(event.ids) != expected or len(set(event.ids)) != expected:
             raise RunError(
                 f"{event.item} produced {len(set(event.ids))} samples in part {event.part} of {expected}"
@@ -150,16 +167,18 @@ class Scheduler:
                 for model in self._trained.get(event.item.name, ()):
                     self._published[model] = event.item.step + 1
         del self._running[event.item]
-        self._finished.add(event.item)
+        return self._leave(event.item, task)
+
+    def _leave(self, item: Item, task: Task) -> tuple[Item, ...]:
+        """What is next on the lanes of an item that is over."""
+        self._finished.add(item)
         for lane in task.lanes:
             self._heads[lane] = next(self._lanes[lane], None)
-        self._forget(event.item.step)
+        self._forget(item.step)
         return tuple(head for lane in task.lanes if (head := self._heads[lane]) is not None)
 
     def _check_all_produced(self, item: Item, task: Task) -> None:
-        if self.plan.graph.stage(item.name).kind is not Kind.GENERATE:
-            return
-        owed = [part for part in task.covers if (item, part) not in self._produced]
+        owed = [part for part in task.makes if (item, part) not in self._produced]
         if owed:
             raise RunError(f"{item} finished and still owes the parts {owed}")
 
@@ -173,6 +192,8 @@ class Scheduler:
         )
         limit = oldest - reach
         self._finished = {i for i in self._finished if i.step >= limit}
+        self._passed = {i for i in self._passed if i.step >= limit}
+        self._quota.forget(limit)
         self._produced = {key: got for key, got in self._produced.items() if key[0].step >= limit}
         self._arrived = {key: got for key, got in self._arrived.items() if key[0] >= limit}
 
@@ -180,14 +201,19 @@ class Scheduler:
         if self._failed is not None:
             return ()
         commands: list[Command] = []
-        for item in dict.fromkeys(candidates):
+        waiting = deque(dict.fromkeys(candidates))
+        while waiting:
+            item = waiting.popleft()
             task = self.lowered.tasks[item.slot]
             if item in self._running or any(self._heads[lane] != item for lane in task.lanes):
                 continue
             missing = self._missing(item, task)
             for what in missing:
                 self._held_back.setdefault(what, set()).add(item)
-            if not missing:
+            if not missing and self._quota.has_no_use_for(item):
+                self._passed.add(item)
+                waiting.extend((*self._leave(item, task), *self._held_back.pop((item, None), ())))
+            elif not missing:
                 self._running[item] = task
                 commands.append(self._command(item, task))
         return tuple(commands)
@@ -248,7 +274,7 @@ class Scheduler:
             return move(item, task.lanes, rest.stage, rest.what)
         ids: tuple[int, ...] = ()
         if self.plan.graph.stage(item.name).kind is Kind.GENERATE:
-            ids = self._ids_to_generate(item, task)
+            ids = ids_to_generate(task, self.plan.workload, item.step)
         elif task.covers:
             if task.members is None:
                 ids, lengths = self.ids_of(task.covers, item.step)
@@ -258,20 +284,8 @@ class Scheduler:
                 lengths = tuple(first[i][1] for i in ids)
             if task.share[1] > 1:
                 ids = share(ids, lengths, task.share[1])[task.share[0]]
-        return Launch(item, task.lanes, task.covers, ids, self._versions(item))
-
-    def _ids_to_generate(self, item: Item, task: Task) -> tuple[int, ...]:
-        w = self.plan.workload
-        if not task.covers:  # an observer answers held-out prompts of its own
-            return ()
-        if task.members is not None:
-            return self._members(item, task)
-        prompts = prompts_of_replica(w.prompts, *task.share)
-        first = item.step * w.prompts * w.samples_per_prompt
-        return tuple(
-            first + i
-            for i in range(prompts.start * w.samples_per_prompt, prompts.stop * w.samples_per_prompt)
-        )
+        wanted = self._quota.wanted(item.step) if self._quota.selects(item) else 0
+        return Launch(item, task.lanes, task.covers, ids, self._versions(item), wanted)
 
     def _sync(self, item: Item, task: Task) -> SyncWeights:
         copy = self._copies[item.name]

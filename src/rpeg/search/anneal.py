@@ -1,33 +1,40 @@
-"""Simulated annealing over structures and, within each, over states: `Search`.
-
-A chain walks through structures: a transform is applied or undone, the state is carried over, and a burst of annealing
-steps fits it to its new structure before the two are compared. Within a structure the compiled annealing runs; it stops
-where a table lacks a row. Everything is counted in steps, so that a seed gives the same plan on any machine.
-"""
+"""`Search`: plans of one problem evaluated and annealed by the core, over tables that are filled as it asks for rows."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
-import numpy as np
-
-from rpeg.errors import GraphError, InputError, PlanError
-from rpeg.search.budget import Budget, Progress
-from rpeg.search.compiled.blocks import OK
-from rpeg.search.compiled.chain import anneal, objective
-from rpeg.search.compiled.evaluate import step_seconds
-from rpeg.search.compiled.layout import HOST, State, Work, work
-from rpeg.search.compiled.moves import below, copy_state, uniform
+from rpeg.errors import GraphError, PlanError
+from rpeg.search.budget import Progress
+from rpeg.search.core.layout import HOST, INVALID, OK, Ints, State
+from rpeg.search.core.library import library
+from rpeg.search.core.structs import (
+    Chain,
+    Count,
+    Items,
+    Struct,
+    Work,
+    shape_struct,
+    site_struct,
+    state_struct,
+)
 from rpeg.search.model import CostModel, Option
 from rpeg.search.problem import Problem
 from rpeg.search.space import Space
 from rpeg.search.structure import Structure, structure
-from rpeg.search.structures import early, neighbours
+from rpeg.search.structures import early
 from rpeg.search.tables import Tables
 from rpeg.sim import Draws
 from rpeg.transforms import Transform
+
+HOT, COLD = 1.0, 0.003
+"""Temperatures at the start and at the end of an annealing, in mean worsenings of the objective."""
+
+NEVER = 1e300
+"""Seconds of what is no plan."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,14 +52,26 @@ class Found:
         return self.short == 0.0
 
     @property
+    def is_plan(self) -> bool:
+        return self.seconds < NEVER
+
+    @cached_property
     def objective(self) -> float:
         """What the search minimises."""
-        return float(objective(self.seconds, self.short))
+        return float(library().rpeg_objective(self.seconds, self.short))
+
+
+@dataclass(frozen=True)
+class _Native:
+    """A structure for the core, and room for its evaluations."""
+
+    shape: Struct
+    work: Work
 
 
 @dataclass
 class Search:
-    """What all chains of one problem share: tables, structures by chain of transforms, plans found."""
+    """What all chains of one problem share: tables, structures by chain of transforms."""
 
     problem: Problem
     model: CostModel
@@ -63,7 +82,7 @@ class Search:
     report: Callable[[Progress], None] | None = None
     progress: Progress = field(default_factory=Progress)
     _structures: dict[tuple[str, ...], Structure | None] = field(default_factory=dict)
-    _work: dict[tuple[str, ...], Work] = field(default_factory=dict)
+    _natives: dict[tuple[str, ...], _Native] = field(default_factory=dict)
 
     def structure(self, applied: tuple[Transform, ...]) -> Structure | None:
         """The problem's graph under these transforms; None where that cannot be."""
@@ -81,59 +100,112 @@ class Search:
         except (GraphError, PlanError):
             return None
 
-    def evaluate(self, structure: Structure, state: State, name: str = "") -> Found:
-        """Asks the cost model for whatever the tables lack. seconds 1e300: no plan."""
-        w = self.work(structure)
-        while True:
-            shape = self.tables.shape(structure)
-            code, seconds, short = step_seconds(shape, self.tables.rows, self.tables.site, state, w, 1e300)
-            if code <= 1:
-                self.progress.evaluations += 1
-                return Found(name, structure, state, float(seconds), float(short))
-            self.tables.fill(structure, w.miss)
+    @cached_property
+    def _site(self) -> Struct:
+        return site_struct(self.tables.site)
 
-    def work(self, structure: Structure) -> Work:
-        """Arrays to work in."""
-        key = tuple(map(str, structure.applied))
-        if key not in self._work:
-            self._work[key] = work(structure.shape, self.count, self.space.islands)
-        return self._work[key]
+    def _native(self, s: Structure) -> _Native:
+        key = tuple(map(str, s.applied))
+        if key not in self._natives:
+            shape = shape_struct(self.tables.shape(s), self.space.islands)
+            self._natives[key] = _Native(shape, Work(shape, self.count))
+        return self._natives[key]
+
+    def _problem(self, native: _Native) -> tuple[object, object, object]:
+        by = ctypes.byref
+        return by(native.shape), by(self.tables.native), by(self._site)
+
+    def evaluate(self, s: Structure, state: State, name: str = "") -> Found:
+        """Asks the cost model for whatever the tables lack. seconds ≥ `NEVER`: no plan."""
+        native, out, given = self._native(s), (ctypes.c_double * 2)(), state_struct(state)
+        step = library().rpeg_step_seconds
+        while True:
+            code = step(*self._problem(native), ctypes.byref(given), native.work.pointer, NEVER, out)
+            if code <= INVALID:
+                self.progress.evaluations += 1
+                return Found(name, s, state, out[0], out[1])
+            self.tables.fill(s, native.work.missing)
+
+    def items(self, found: Found) -> Items:
+        """What a state's step is made of."""
+        self.evaluate(found.structure, found.state)
+        native = self._native(found.structure)
+        return native.work.items(native.shape, self.count)
+
+    def moved(self, found: Found, random: ctypes.c_uint64) -> Found | None:
+        """A state after one random move; None where nothing came of it, or no plan."""
+        native, by = self._native(found.structure), ctypes.byref
+        state = self.space.state(len(found.structure.names))
+        before, after = state_struct(found.state), state_struct(state)
+        if not library().rpeg_move(*self._problem(native), by(before), by(after), by(random), 0):
+            return None
+        one = self.evaluate(found.structure, state, found.name)
+        return one if one.is_plan else None
+
+    def repeated(self, found: Sequence[Found], times: int) -> float:
+        """Evaluates states of one structure so many times each, to measure evaluations a second; their seconds' sum."""
+        native, given = self._native(found[0].structure), [state_struct(one.state) for one in found]
+        states = (type(given[0]) * len(given))(*given)
+        problem = self._problem(native)
+        return float(library().rpeg_repeated(*problem, states, len(given), native.work.pointer, times))
 
     def options(self, found: Found) -> list[Option]:
         """The option of each stage of a state."""
-        w = self.work(found.structure)
-        shape = self.tables.shape(found.structure)
-        step_seconds(shape, self.tables.rows, self.tables.site, found.state, w, 1e300)
-        return [self.tables.placed[int(row)].option for row in w.row]
+        self.evaluate(found.structure, found.state)
+        rows = self._native(found.structure).work.rows(len(found.structure.names))
+        return [self.tables.placed[row].option for row in rows]
 
     def burst(
         self,
         start: Found,
         steps: int,
-        hot: float,
-        cold: float,
-        random: np.typing.NDArray[np.int64],
+        seed: int,
         *,
+        hot: float = HOT,
+        cold: float = COLD,
         placed: bool = False,
     ) -> tuple[Found, Found]:
-        """(the best state, the last) of so many annealing steps from a state."""
+        """(the best state, the last) of so many annealing steps from a state.
+
+        hot, cold: temperatures, in mean worsenings; hot 0 takes only what is no worse. placed: blocks stay as they are.
+        """
         s, stages = start.structure, len(start.structure.names)
         now, trial, best = (self.space.state(stages) for _ in range(3))
         for state in (now, best):
-            copy_state(start.state, state)
-        w = self.work(s)
-        control = np.zeros(11)
-        control[1:7] = steps, hot, cold, start.objective, start.objective, start.seconds
+            for target, source in zip(state, start.state, strict=True):
+                target[:] = source
+        native, by = self._native(s), ctypes.byref
+        chain = Chain(
+            steps=steps, placed=placed, random=2 * seed + 0x9E3779B97F4A7C15, hot=hot, cold=cold, spread=0.05
+        )
+        chain.now = chain.best = start.objective
+        states = [state_struct(state) for state in (now, trial, best)]
         while True:
-            shape, t = self.tables.shape(s), self.tables
-            code = anneal(shape, t.rows, t.site, now, trial, best, w, random, control, placed)
-            if code == OK:
+            arguments = (*map(by, states), native.work.pointer, by(chain))
+            if library().rpeg_anneal(*self._problem(native), *arguments) == OK:
                 break
-            self.tables.fill(s, w.miss)
-        self.progress.evaluations += int(control[7])
+            self.tables.fill(s, native.work.missing)
+        self.progress.evaluations += chain.evaluations
         ends = [self.evaluate(s, state, start.name) for state in (best, now)]
         self._tell(ends[0])
         return ends[0], ends[1]
+
+    def exhaust(
+        self, s: Structure, trial: State, best: State, masks: Ints, choices: int, shifts: Ints, end: int
+    ) -> None:
+        """Goes through the states numbered 0 … end - 1 of a space; `best`: the best of those that fit.
+
+        masks: that a stage may have. choices: options. shifts: (rows, stages), of all stages.
+        """
+        native, by = self._native(s), ctypes.byref
+        count, states = Count(end=end, best=NEVER), [state_struct(trial), state_struct(best)]
+        while True:
+            spaces = masks.ctypes.data, len(masks), choices, shifts.ctypes.data, len(shifts)
+            arguments = (*map(by, states), native.work.pointer, *spaces, by(count))
+            if library().rpeg_exhaust(*self._problem(native), *arguments) == OK:
+                break
+            self.tables.fill(s, native.work.missing)
+        self.progress.evaluations += count.evaluations
 
     def _tell(self, found: Found) -> None:
         if found.fits and found.seconds < self.progress.best:
@@ -144,13 +216,11 @@ class Search:
 
     def taken_over(self, found: Found, target: Structure) -> Found:
         """A plan in another structure, with its shifts or, where that is better, with generation a step ahead."""
-        state = self.carried(found, target)
-        kept = self.evaluate(target, state, found.name)
-        state.shift[:] = [0 if name in early(target.bare) else 1 for name in target.names]
-        ahead = self.evaluate(target, state, found.name)
-        if ahead.objective < kept.objective:
-            return ahead
-        return self.evaluate(target, self.carried(found, target), found.name)
+        kept = self.evaluate(target, self.carried(found, target), found.name)
+        ahead_state = self.carried(found, target)
+        ahead_state.shift[:] = [0 if name in early(target.bare) else 1 for name in target.names]
+        ahead = self.evaluate(target, ahead_state, found.name)
+        return min(kept, ahead, key=lambda one: one.objective)
 
     def carried(self, found: Found, target: Structure) -> State:
         """A state in another structure: each stage goes on as the stage of its name, or as what it was made of."""
@@ -184,31 +254,4 @@ def _legal_shifts(target: Structure, state: State) -> None:
     for _ in target.names:
         for a, b in target.shape.data.tolist():
             state.shift[b] = max(state.shift[b], state.shift[a])
-
-
-def walk(search: Search, start: Found, budget: Budget, seed: int) -> Iterator[Found]:
-    """The best of each structure that a chain comes to. Hot at first; structures change half of the time."""
-    random = np.array([seed * 1000003 + 17, 0], np.int64)
-    here, best = start, start
-    for turn in range(budget.rounds):
-        cool = 1 - turn / budget.rounds
-        candidate = here
-        if turn and below(random, 2):
-            near = neighbours(search.problem, here.structure)
-            if near:
-                target = search.structure(near[below(random, len(near))])
-                if target is None:
-                    continue
-                candidate = search.taken_over(here, target)
-        try:
-            found, _ = search.burst(candidate, budget.burst, 0.08 * cool + 0.004, 1e-4, random)
-        except InputError:
-            continue
-        yield found
-        worse = found.objective - here.objective
-        if worse <= 0 or uniform(random) < math.exp(-worse / (0.03 * cool + 1e-6)):
-            here = found
-        if found.objective < best.objective:
-            best = found
-        elif turn % 3 == 2:
-            here = best
+    state.shift[:] = state.shift - state.shift.min()

@@ -8,11 +8,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Budget:
-    """chains: walks from different starts. rounds: structures that each tries. burst: annealing steps in each."""
+    """chains: walks from different starts. rounds: structures that each goes through. burst: annealing steps in each.
+
+    probe: annealing steps with which the structures next to it are looked at.
+    """
 
     chains: int = 4
-    rounds: int = 8
-    burst: int = 4000
+    rounds: int = 6
+    burst: int = 12000
+    probe: int = 600
 
 
 @dataclass

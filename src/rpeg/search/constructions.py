@@ -94,7 +94,7 @@ def _with_generation(graph: Graph, placement: Placement) -> frozenset[str]:
     """Generators, what they need, and what can follow them at once: assessment by frozen models on their devices."""
     generators = _generators(graph)
     devices = {placement.blocks[name] for name in generators}
-    early = set(ancestors(graph, generators))
+    early = set(ancestors(graph, generators)) | graph.rounds
     for stage in graph.order():
         follows = {edge.src for edge in graph.data_into(stage.name)} <= early
         frozen = bool(stage.models) and all(graph.trainer(model) is None for model in stage.models)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from rpeg.ir import Graph, Kind
 from rpeg.plan import Assignment, Devices, Host, Plan, lower
 from rpeg.plan.resting import owners
-from rpeg.search.compiled.layout import State
+from rpeg.search.core.layout import State
 from rpeg.search.model import CostModel, Option
 from rpeg.search.problem import Problem
 from rpeg.search.space import Space, blocks

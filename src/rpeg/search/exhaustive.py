@@ -10,9 +10,7 @@ import numpy.typing as npt
 
 from rpeg.errors import InfeasibleError, InputError
 from rpeg.search.anneal import Found, Search
-from rpeg.search.compiled.blocks import OK
-from rpeg.search.compiled.exhaust import exhaust
-from rpeg.search.compiled.layout import HOST, TRAIN
+from rpeg.search.core.layout import HOST, TRAIN
 from rpeg.search.structure import Structure
 
 MOST_PLANS = 100_000
@@ -52,14 +50,8 @@ def _best(search: Search, structure: Structure, choices: int, count: int) -> Fou
             state.size[island : island + units], state.kind[island : island + units] = 1, kind
         masks += [bits << island for bits in range(1, 2**units)]
         island += units
-    w, control = search.work(structure), np.array([0, count, 1e300, 0], float)
-    while True:
-        shape, t = search.tables.shape(structure), search.tables
-        ways = np.array(masks, np.int64)
-        code = exhaust(shape, t.rows, t.site, trial, best, w, ways, choices, _shifts(structure), control)
-        if code == OK:
-            return search.evaluate(structure, best, "exhaustive")
-        search.tables.fill(structure, w.miss)
+    search.exhaust(structure, trial, best, np.array(masks, np.int64), choices, _shifts(structure), count)
+    return search.evaluate(structure, best, "exhaustive")
 
 
 def _shifts(structure: Structure) -> npt.NDArray[np.int64]:

@@ -8,12 +8,13 @@ from rpeg.cost import Calibration
 from rpeg.ir import Graph
 from rpeg.job import Job, hardware
 from rpeg.job.records import read_records
+from rpeg.search.given import Given
 from rpeg.search.placements import MOST_SLOTS
 from rpeg.search.problem import Permissions, Problem
 from rpeg.sim import Facts
 from rpeg.transforms import Transform
 from rpeg.transforms.sharing import Sharing
-from rpeg.workload import Lengths, Workload, constant, lognormal, observed
+from rpeg.workload import Lengths, Selection, Workload, constant, lognormal, observed
 
 # Tokenisers of at most so many tokens work on bytes; others average about 4 bytes of English text a token.
 _BYTE_LEVEL_VOCABULARY = 512
@@ -40,6 +41,7 @@ def from_job(job: Job, memory_bytes: int, calibration: Calibration | None = None
         job.batch.minibatches,
         job.batch.epochs,
         job.lengths.correlation,
+        _selection(job),
     )
     facts = Facts(
         architectures,
@@ -49,7 +51,12 @@ def from_job(job: Job, memory_bytes: int, calibration: Calibration | None = None
         job.software.engine,
         job.software.trainer,
     )
-    assumptions = tuple(filter(None, (prompt_source, response_source, *_hardware_sources(job, calibration))))
+    assumptions = tuple(
+        filter(
+            None,
+            (prompt_source, response_source, _selection_source(job), *_hardware_sources(job, calibration)),
+        )
+    )
     return Problem(
         graph,
         cluster_of(job, memory_bytes),
@@ -59,7 +66,21 @@ def from_job(job: Job, memory_bytes: int, calibration: Calibration | None = None
         permissions_of(job),
         assumptions,
         applied,
+        Given(tuple(job.plan.layouts.items()), job.plan.colocate),
     )
+
+
+def _selection(job: Job) -> Selection | None:
+    if not job.selects:
+        return None
+    asked = job.selection
+    return Selection(asked.round_prompts or job.batch.prompts, asked.max_rounds, asked.expected_rejected)
+
+
+def _selection_source(job: Job) -> str:
+    if not job.selects:
+        return ""
+    return f"selection: {job.selection.expected_rejected:.0%} of groups are rejected (selection.expected_rejected)"
 
 
 def wished(job: Job, graph: Graph) -> tuple[Transform, ...]:
@@ -70,7 +91,7 @@ def wished(job: Job, graph: Graph) -> tuple[Transform, ...]:
 def permissions_of(job: Job) -> Permissions:
     """What the job lets a plan change of what is learned."""
     return Permissions(
-        job.allow.staleness,
+        job.allow.staleness - job.keeps_leftovers,
         job.plan.staleness,
         job.plan.freshness or "exact",
         job.allow.actor_critic_sharing,
@@ -109,6 +130,12 @@ def _prompt_lengths(job: Job, actor: Architecture) -> tuple[Lengths, str]:
 
 def _expected_prompts(job: Job) -> tuple[Lengths, str]:
     longest, expected = job.lengths.max_prompt, job.lengths.expected_prompt
+    if expected is None and longest >= 4:
+        note = (
+            f"prompts: lognormal of mean {longest / 2:g} tokens, half of max_prompt; say better with "
+            "lengths.expected_prompt, or data.train"
+        )
+        return lognormal(longest / 2, longest), note
     if expected is None or expected.mean >= longest:
         return constant(longest), ""
     if expected.p95 is not None and expected.mean < expected.p95:

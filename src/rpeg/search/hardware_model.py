@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -11,34 +11,15 @@ import numpy as np
 from rpeg import cost
 from rpeg.errors import InfeasibleError, InputError
 from rpeg.ir import Kind
-from rpeg.plan import Assignment, Devices, Host, Parallelism, Plan
+from rpeg.plan import Assignment, Devices, Host, Parallelism
 from rpeg.search.choices import ROWS, layouts, pieces
 from rpeg.search.model import Cached, Floats, Kinds, Option, Placed, Profile, Use
 from rpeg.search.problem import Problem
-from rpeg.sim.costs import Batch, Completions
+from rpeg.search.ways import Drafted, Way, batches_of, best, by_draw, undominated
 from rpeg.sim.hardware.alone import Alone, Held, transfer_seconds
+from rpeg.sim.hardware.many import Choices
 from rpeg.sim.hardware.sites import site
-from rpeg.sim.stream import departures
-
-MOST = 6
-"""Options of a stage on a block that are kept: the fastest of those that no other beats in time and memory at once."""
-
-
-@dataclass(frozen=True)
-class _Drafted:
-    """An option before all draws are priced: seconds of the first, and what it holds."""
-
-    assignment: Assignment
-    seconds: float
-    held: tuple[Held, ...]
-
-    @property
-    def peak(self) -> float:
-        return sum(one.peak for one in self.held)
-
-    @property
-    def resting(self) -> float:
-        return sum(one.weights + one.more for one in self.held)
+from rpeg.sim.stream import part_seconds, unit_size
 
 
 class HardwareModel:
@@ -46,7 +27,7 @@ class HardwareModel:
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        self._layouts: dict[tuple[object, int, int, int], frozenset[tuple[int, ...]]] = {}
+        self._answered: dict[tuple[object, int, int, int], tuple[Option, ...]] = {}
 
     @cached_property
     def kinds(self) -> tuple[Kinds, ...]:
@@ -73,39 +54,28 @@ class HardwareModel:
         return cost.call(cost.Timing(self._problem.cluster.kinds[0], self._problem.facts.dtype)).seconds
 
     def options(self, profile: Profile, kind: int, devices: int, align: int) -> Sequence[Option]:
-        stage = profile.stage
-        if stage.kind is Kind.HOST:
+        if profile.stage.kind is Kind.HOST:
             return (self._on_host(profile),)
-        width = self.kinds[kind].width
-        found = [
-            option
-            for layout in layouts(self._problem, stage, devices, width, align)
-            for option in self._of_layout(profile, kind, devices, layout)
-        ]
-        capacity = self.kinds[kind].capacity_bytes
-        found = [option for option in found if max(one.peak for one in option.held) <= capacity]
-        found.sort(key=lambda option: option.seconds)
-        wished = self._trainers_layouts(profile, kind, devices, align)
-        kept = _undominated(found, wished)[:MOST]
-        key = (profile.key, kind, devices, align)
-        self._layouts[key] = frozenset(option.assignment.parallelism.layout for option in kept)
-        return tuple(self._priced(profile, option) for option in kept)
+        key = profile.key, kind, devices, align
+        if key not in self._answered:
+            self._answered[key] = self._options(profile, kind, devices, align)
+        return self._answered[key]
 
     def generation(self, placed: Placed, cache_bytes: float) -> tuple[Floats, Floats]:
         profile = placed.profile
-        alone = self._alone(profile, self._assigned(placed), frozenset())
-        items = np.zeros((profile.items, profile.draws))
-        bases: list[tuple[int, float]] = []
-        count = sum(map(len, profile.bases))
-        offsets = np.zeros((count, profile.draws))
-        for draw, batches in enumerate(profile.batches):
-            bases = []
-            for item, batch in enumerate(batches):
-                done = Completions(*alone.generation(batch, cache_bytes))
-                items[item, draw] = done.seconds
-                bases += self._departures(profile, item, batch, done)
-            offsets[:, draw] = [seconds for _, seconds in sorted(bases)]
-        return items, offsets
+        alone, batches = self._alone(profile, self._assigned(placed)), batches_of(profile)
+        done = alone.generation(batches, cache_bytes)
+        unit = unit_size(profile.graph, self._problem.workload, profile.stage.name)
+        parts = sum(profile.bases, ())
+        order = sorted(range(len(parts)), key=lambda i: _in_stream(parts[i]))
+        offsets = np.zeros((len(parts), profile.draws))
+        for draw in range(profile.draws):
+            own = slice(draw * profile.items, (draw + 1) * profile.items)
+            runs = zip(profile.bases, batches[own], done[own], strict=True)
+            left = [part_seconds(part, batch, at, end, unit) for part, batch, (end, at) in runs]
+            offsets[:, draw] = np.concatenate(left)[order] if parts else ()
+        seconds = np.array([end for end, _ in done]).reshape(profile.draws, profile.items)
+        return seconds.T, offsets
 
     def transfer(self, model: str, source: Placed, target: Placed, relation: int) -> float:
         here = self._assigned(source)
@@ -116,16 +86,6 @@ class HardwareModel:
         p = self._problem
         return transfer_seconds(source.profile.graph, p.cluster, p.workload, p.facts, model, (here, there))
 
-    def _departures(
-        self, profile: Profile, item: int, batch: Batch, done: Completions
-    ) -> Iterator[tuple[int, float]]:
-        """(number of a base part, when it leaves), of one item."""
-        parts = profile.bases[item]
-        plan = Plan(profile.graph, self._problem.cluster, self._problem.workload, ())
-        left = departures(plan, profile.stage.name, parts, batch, done)
-        order = {part: i for i, part in enumerate(sorted(sum(profile.bases, ()), key=_in_stream))}
-        yield from ((order[part], seconds) for part, (seconds, _) in zip(parts, left, strict=True))
-
     def _assigned(self, placed: Placed) -> Assignment:
         option = placed.option
         block = Devices(self.kinds[placed.kind].ids[: placed.devices])
@@ -134,102 +94,91 @@ class HardwareModel:
             stage, block, option.parallelism, option.microbatch, recompute=option.recompute, bundles=1
         )
 
-    def _alone(self, profile: Profile, assignment: Assignment, trained: frozenset[str]) -> Alone:
+    def _alone(self, profile: Profile, assignment: Assignment) -> Alone:
         p = self._problem
-        return Alone(profile.graph, p.cluster, p.workload, p.facts, profile.stage, assignment, trained)
+        return Alone(profile.graph, p.cluster, p.workload, p.facts, profile.stage, assignment)
 
     def _on_host(self, profile: Profile) -> Option:
-        alone = self._alone(profile, Assignment(profile.stage.name, Host(0)), frozenset())
-        return Option(Parallelism(), 1, "none", ((Use(_seconds(alone, profile)[0]), None),))
+        alone = self._alone(profile, Assignment(profile.stage.name, Host(0)))
+        seconds = np.array([[alone.host_seconds(batch) for batch in drawn] for drawn in profile.batches]).T
+        return Option(Parallelism(), 1, "none", ((Use(seconds), None),))
 
-    def _of_layout(
-        self, profile: Profile, kind: int, devices: int, layout: Parallelism
-    ) -> Iterator[_Drafted]:
-        stage, block = profile.stage, Devices(self.kinds[kind].ids[:devices])
-        if stage.kind is Kind.GENERATE:
+    def _options(self, profile: Profile, kind: int, devices: int, align: int) -> tuple[Option, ...]:
+        possible = layouts(self._problem, profile.stage, devices, self.kinds[kind].width, align)
+        wished = self._trainers_layouts(profile, kind, devices, align)
+        if profile.stage.kind is Kind.GENERATE:
+            engines = sorted(self._engines(profile, kind, devices, possible), key=lambda one: one.order)
+            return tuple(self._engine_option(one) for one in undominated(engines, wished))
+        ways = self.ways(profile, Devices(self.kinds[kind].ids[:devices]), possible)
+        return tuple(self._priced(profile, best(ways, profile, self.kinds[kind].capacity_bytes, wished)))
+
+    def ways(self, profile: Profile, block: Devices, possible: Iterator[Parallelism]) -> list[Way]:
+        """Of running a stage that trains or scores under layouts that can run."""
+        ways: list[Way] = []
+        for layout in possible:
+            for recompute, sizes in pieces(self._problem, profile.stage, layout):
+                larger: Way | None = None
+                for size in sizes:
+                    assignment = Assignment(
+                        profile.stage.name, block, layout, size, recompute=recompute, bundles=1
+                    )
+                    way = Way(self._alone(profile, assignment), larger)
+                    # without a pipeline smaller micro-batches are only slower
+                    larger = way if layout.pp == 1 else None
+                    ways.append(way)
+        return [way for way in ways if way.alone.can_run]
+
+    def _engines(
+        self, profile: Profile, kind: int, devices: int, possible: Iterator[Parallelism]
+    ) -> Iterator[Drafted]:
+        """Of generators, all that have room for a sequence by themselves."""
+        stage, room = profile.stage, self.kinds[kind]
+        block = Devices(room.ids[:devices])
+        for layout in possible:
             rows = min(ROWS, -(-self._problem.workload.samples // layout.dp))
-            yield from self._engine_drafted(profile, Assignment(stage.name, block, layout, rows, bundles=1))
-            return
-        capacity = self.kinds[kind].capacity_bytes
-        for recompute, sizes in pieces(self._problem, stage, layout):
-            for size in sizes:
-                assignment = Assignment(stage.name, block, layout, size, recompute=recompute, bundles=1)
-                drafted = self._drafted(profile, assignment, capacity)
-                if drafted is not None:
-                    yield drafted
-                    if layout.pp == 1:
-                        break  # smaller micro-batches are only slower
-
-    def _drafted(self, profile: Profile, assignment: Assignment, capacity: float) -> _Drafted | None:
-        alone = self._alone(profile, assignment, frozenset())
-        try:
-            held = alone.held()
-            if max(one.peak for one in held) > capacity:
-                return None
-            return _Drafted(assignment, sum(alone.seconds(profile.batches[0][0])) * profile.items, held)
-        except (InputError, InfeasibleError):
-            return None
-
-    def _engine_drafted(self, profile: Profile, assignment: Assignment) -> Iterator[_Drafted]:
-        alone = self._alone(profile, assignment, frozenset())
-        try:
-            engine, held = alone.engine(), alone.held()
-            room = self.kinds[self._kind_of(assignment)]
-            left = room.share * room.capacity_bytes - engine.generating
-            if left < engine.sequence:
-                return
-            cache = min(left, engine.sequence * assignment.microbatch)
-            seconds, _ = alone.generation(profile.batches[0][0], cache)
-        except (InputError, InfeasibleError):
-            return
-        yield _Drafted(assignment, seconds * profile.items, held)
-
-    def _kind_of(self, assignment: Assignment) -> int:
-        assert isinstance(assignment.block, Devices)
-        name = self._problem.cluster.device(assignment.block.ids[0]).kind.name
-        return next(i for i, kind in enumerate(self.kinds) if kind.name == name)
+            alone = self._alone(profile, Assignment(stage.name, block, layout, rows, bundles=1))
+            try:
+                engine, taken = alone.engine(), alone.taken()
+                left = room.share * room.capacity_bytes - engine.generating
+                if left < engine.sequence:
+                    continue
+                cache = min(left, engine.sequence * rows)
+                seconds, _ = alone.generation(profile.batches[0][:1], cache)[0]
+            except (InputError, InfeasibleError):
+                continue
+            yield Drafted(alone, np.full((1, profile.items, 1), seconds), taken)
 
     def _trainers_layouts(
         self, profile: Profile, kind: int, devices: int, align: int
     ) -> frozenset[tuple[int, ...]]:
         """Layouts in which a stage that scores could use its trainers' weights."""
-        found: frozenset[tuple[int, ...]] = frozenset()
-        for trainer in profile.trainers if profile.stage.kind is Kind.INFERENCE else ():
-            key = (trainer.key, kind, devices, align)
-            if key not in self._layouts:
-                self.options(trainer, kind, devices, align)
-            found |= self._layouts[key]
-        return found
+        trainers = profile.trainers if profile.stage.kind is Kind.INFERENCE else ()
+        found = (self.options(trainer, kind, devices, align) for trainer in trainers)
+        return frozenset(option.parallelism.layout for options in found for option in options)
 
-    def _priced(self, profile: Profile, drafted: _Drafted) -> Option:
-        a = drafted.assignment
-        if profile.stage.kind is Kind.GENERATE:
-            e = self._alone(profile, a, frozenset()).engine()
-            cached = Cached(e.peak, e.generating, e.sequence, float(a.microbatch), e.wake, e.process)
-            use = _use(np.zeros(0), drafted.held[0])
-            return Option(a.parallelism, a.microbatch, a.recompute, ((use, use),), cached)
+    def _priced(self, profile: Profile, kept: Sequence[Drafted]) -> Iterator[Option]:
         models = profile.stage.models
         trainable = frozenset(m for m in models if profile.graph.trainer(m) is not None)
-        apart = [None] * len(models)
-        copies = self._uses(profile, a, frozenset(), drafted.held)
-        if profile.stage.kind is Kind.TRAIN:
-            return Option(a.parallelism, a.microbatch, a.recompute, tuple(zip(apart, copies, strict=True)))
-        shared: Sequence[Use | None] = apart
-        if trainable:
-            shared = self._uses(profile, a, trainable, self._alone(profile, a, trainable).held())
-        return Option(a.parallelism, a.microbatch, a.recompute, tuple(zip(copies, shared, strict=True)))
+        trains = profile.stage.kind is Kind.TRAIN
+        shared: Sequence[Sequence[Use | None]] = [[None] * len(models) for _ in kept]
+        if kept and trainable and not trains:
+            whole = [replace(one.alone, trained=trainable) for one in kept]
+            choices = Choices(whole, batches_of(profile))
+            shared = [_uses(one, by_draw(choices.seconds(i), profile)) for i, one in enumerate(whole)]
+        for one, theirs in zip(kept, shared, strict=True):
+            a, own = one.alone.assignment, _uses(one.alone, one.seconds)
+            uses = zip(theirs, own, strict=True) if trains else zip(own, theirs, strict=True)
+            yield Option(a.parallelism, a.microbatch, a.recompute, tuple(uses))
 
-    def _uses(
-        self, profile: Profile, assignment: Assignment, trained: frozenset[str], held: tuple[Held, ...]
-    ) -> list[Use]:
-        seconds = _seconds(self._alone(profile, assignment, trained), profile)
-        return [_use(seconds[slot], one) for slot, one in enumerate(held)]
+    def _engine_option(self, one: Drafted) -> Option:
+        a, e = one.alone.assignment, one.alone.engine()
+        cached = Cached(e.peak, e.generating, e.sequence, float(a.microbatch), e.wake, e.process)
+        use = _use(np.zeros(0), one.alone.held()[0])
+        return Option(a.parallelism, a.microbatch, a.recompute, ((use, use),), cached)
 
 
-def _seconds(alone: Alone, profile: Profile) -> Floats:
-    """(models, items, draws)."""
-    found = [[alone.seconds(batch) for batch in batches] for batches in profile.batches]
-    return np.array(found).transpose(2, 1, 0)
+def _uses(alone: Alone, seconds: Floats) -> list[Use]:
+    return [_use(own, held) for own, held in zip(seconds, alone.held(), strict=True)]
 
 
 def _use(seconds: Floats, held: Held) -> Use:
@@ -240,19 +189,3 @@ def _use(seconds: Floats, held: Held) -> Use:
 
 def _in_stream(part: object) -> tuple[int, int, int]:
     return part.item, part.position, part.replica  # type: ignore[attr-defined]
-
-
-def _undominated(found: Sequence[_Drafted], wished: frozenset[tuple[int, ...]]) -> list[_Drafted]:
-    """Of options in the order of their seconds those that need less than all faster ones, and the first of each layout
-    that is wished for."""
-    kept: list[_Drafted] = []
-    seen: set[tuple[int, ...]] = set()
-    for option in found:
-        layout = option.assignment.parallelism.layout
-        beaten = any(
-            other.peak <= option.peak * 1.001 and other.resting <= option.resting * 1.001 for other in kept
-        )
-        if not beaten or (layout in wished and layout not in seen):
-            kept.append(option)
-            seen.add(layout)
-    return kept

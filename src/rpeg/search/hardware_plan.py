@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rpeg.errors import InputError
 from rpeg.ir import Kind
 from rpeg.plan import Devices, Plan, check
-from rpeg.search.anneal import Found, Search, walk
+from rpeg.search.anneal import Found, Search
 from rpeg.search.budget import Budget, Progress
 from rpeg.search.constructions import Construction
 from rpeg.search.decode import plan_of, shifts_of, with_observers
@@ -17,6 +17,7 @@ from rpeg.search.problem import Problem
 from rpeg.search.space import space
 from rpeg.search.starts import placed, starts
 from rpeg.search.tables import Tables
+from rpeg.search.walk import walk
 from rpeg.sim import Draws, Memo, StageCosts, ordered
 from rpeg.sim.hardware import check_layouts
 from rpeg.transforms.asynchrony import BoundedAsynchrony

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -62,6 +62,11 @@ class Use:
     moves: tuple[float, float, float] = (0.0, 0.0, 0.0)
     host: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
 
+    @property
+    def mean_seconds(self) -> float:
+        """Of all items, over the draws."""
+        return float(self.seconds.mean(axis=-1).sum()) if self.seconds.size else 0.0
+
 
 @dataclass(frozen=True)
 class Cached:
@@ -107,6 +112,13 @@ class Placed:
     option: Option
     kind: int
     devices: int
+
+    @property
+    def holds(self) -> Hashable:
+        """What weights it has and where: transfers from or to placed stages that hold the same take as long."""
+        stage, graph = self.profile.stage, self.profile.graph
+        models = tuple(graph.model(name) for name in stage.models)
+        return stage.kind, models, self.option.parallelism, self.kind, self.devices
 
 
 class CostModel(Protocol):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rpeg.cluster import Cluster
 from rpeg.ir import Graph
+from rpeg.search.given import NOTHING, Given
 from rpeg.sim import Facts
 from rpeg.transforms import Changes, Transform
 from rpeg.transforms.asynchrony import BoundedAsynchrony
@@ -54,6 +55,7 @@ class Problem:
 
     microbatch: most samples in one forward and backward pass of a device. assumptions: sentences for the report, each
     about something that nobody measured or said. applied: transforms that the job asks for, which `graph` has seen.
+    given: layouts that the job asks for; `plan_job` makes a plan of them beside those that it is free to choose.
     """
 
     graph: Graph
@@ -64,6 +66,7 @@ class Problem:
     permissions: Permissions = Permissions()
     assumptions: tuple[str, ...] = ()
     applied: tuple[Transform, ...] = ()
+    given: Given = NOTHING
 
     @property
     def is_local(self) -> bool:

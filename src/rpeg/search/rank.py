@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from rpeg.cluster import local
-from rpeg.errors import InfeasibleError, InputError, PlanError
+from rpeg.errors import InputError, PlanError
 from rpeg.plan import Devices, Plan, lower
 from rpeg.search.budget import Budget, Progress
 from rpeg.search.candidate import Candidate, Misfit, Ranked
 from rpeg.search.constructions import Construction, build, constructions, unordered
+from rpeg.search.given import NOTHING
+from rpeg.search.infeasible import Infeasible, Shortage
+from rpeg.search.own import own_plan
 from rpeg.search.placements import Sizes, sizes_of
 from rpeg.search.problem import Problem
-from rpeg.sim import DeviceMemory, Draws, Memo, device_memory, estimate, stages_in
-from rpeg.units import GIB
+from rpeg.sim import DeviceMemory, Draws, Memo, device_memory, estimate
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,13 @@ def plan_job(
     Constructions, all over a few drawn steps; the leading ones over more. Those are ahead of the rest in the answer.
     With a budget, plans on described hardware are searched for instead (`searched`): it says how long, and report is
     told how the search goes on.
-    Raises InfeasibleError where none fits: the stage, the phase, how many GiB are missing, and the smallest change
-    among those tried that would fit.
+    Raises Infeasible where none fits: the stage, the phase, and how many GiB are missing. What would make it fit is
+    found by `ways_out`.
     """
+    if problem.given:
+        return _beside_own(problem, seed, budget, report)
     if budget is not None and not problem.is_local:
-        from rpeg.search.searched import searched  # numba is slow to import
+        from rpeg.search.searched import searched
 
         return searched(problem, seed=seed, budget=budget, report=report)
     known = _Known({}, Draws(problem.workload, seed))
@@ -56,9 +59,23 @@ def plan_job(
     candidates = sorted((c for c in found if isinstance(c, Candidate)), key=_rank)
     misfits = tuple(m for m in found if isinstance(m, Misfit))
     if not candidates:
-        raise InfeasibleError(_infeasible(problem, misfits))
+        raise _infeasible(problem, misfits)
     finals = sorted((_again(problem, c, known) for c in candidates[:FINALISTS]), key=_rank)
     return Ranked((*_simplest_of_equals_first(finals), *candidates[FINALISTS:]), misfits)
+
+
+def _beside_own(
+    problem: Problem, seed: int, budget: Budget | None, report: Callable[[Progress], None] | None
+) -> Ranked:
+    """The plan of the layouts that are given, beside those found without them."""
+    own = own_plan(problem, seed)
+    try:
+        free = plan_job(replace(problem, given=NOTHING), seed=seed, budget=budget, report=report)
+    except Infeasible:
+        if own.candidate is None:
+            raise
+        return Ranked((own.candidate,), (), (), own)
+    return replace(free, own=own)
 
 
 def _simplest_of_equals_first(candidates: list[Candidate]) -> list[Candidate]:
@@ -109,56 +126,20 @@ def _fitting_sizes(problem: Problem, construction: Construction) -> Sizes | Misf
 
 
 def _misfit(name: str, plan: Plan, tightest: DeviceMemory, least: str) -> Misfit:
-    phase = tightest.peak.phase
-    stages = stages_in(plan, tightest, phase)
-    gib = tightest.short_bytes / GIB
-    return Misfit(
-        name,
-        f"{tightest.name} lacks {gib:.2f} GiB in phase {phase} of {', '.join(stages)} "
-        f"({tightest.peak.bytes / GIB:.2f} needed, {tightest.capacity_bytes / GIB:.2f} there), even with "
-        f"{least}",
-        tightest.short_bytes,
-    )
+    shortage = Shortage.of(plan, tightest, least)
+    return Misfit(name, str(shortage), shortage.short_bytes, shortage)
 
 
-def _infeasible(problem: Problem, misfits: tuple[Misfit, ...]) -> str:
-    short = [m for m in misfits if m.short_bytes]
-    if not short:
-        reasons = "".join(f"\n  {m.name}: {m.reason}" for m in misfits)
-        return f"no plan for {problem.graph.name} can run on {problem.cluster.name}:{reasons}"
-    nearest = min(short, key=lambda m: m.short_bytes)
-    return (
-        f"no plan for {problem.graph.name} fits on {problem.cluster.name}. The nearest, {nearest.name}: "
-        f"{nearest.reason}. {_way_out(problem)}"
-    )
+def _infeasible(problem: Problem, misfits: tuple[Misfit, ...]) -> Infeasible:
+    short = [m for m in misfits if m.shortage]
+    nearest = min(short, key=lambda m: m.short_bytes) if short else misfits[0]
+    return Infeasible(problem, nearest.name, nearest.shortage or nearest.reason)
 
 
-def _way_out(problem: Problem) -> str:
-    """The smallest change among those tried that would fit: more devices of the same size, then larger ones."""
-    for times in (2, 4, 8):
-        count = times * len(problem.cluster)
-        if _fits_somewhere(_grown(problem, count, 1.0)):
-            return f"It would fit on {count} such devices."
-    if not problem.is_local:
-        return "Not even on 8 times as many nodes: take smaller models or lengths."
-    for factor in (1.5, 2.0, 4.0, 8.0, 16.0):
-        if _fits_somewhere(_grown(problem, len(problem.cluster), factor)):
-            gib = factor * problem.cluster.device(0).kind.usable_memory_bytes / GIB
-            return f"It would fit on devices of {gib:.1f} GiB each."
-    return "Neither 8 times as many devices nor 16 times as much memory would be enough: take smaller models or lengths."
-
-
-def _grown(problem: Problem, devices: int, memory: float) -> Problem:
-    """The same problem on so many devices of `memory` times the size; described hardware only has more nodes."""
-    if not problem.is_local:
-        times = devices // len(problem.cluster)
-        return replace(problem, cluster=replace(problem.cluster, racks=problem.cluster.racks * times))
-    each = int(problem.cluster.device(0).kind.usable_memory_bytes * memory)
-    return replace(problem, cluster=local(devices, each * devices))
-
-
-def _fits_somewhere(problem: Problem) -> bool:
-    plain = (c for c in constructions(problem) if c.applied == problem.applied)
+def can_fit(problem: Problem) -> bool:
+    """Whether some construction can be run, streamed ones and larger staleness left out: what `plan_job` would find."""
+    least = min(problem.permissions.choices)
+    plain = (c for c in constructions(problem) if not c.parts and c.staleness == least)
     return any(_can_run(problem, c) for c in plain)
 
 

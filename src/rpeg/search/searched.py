@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
-from rpeg.cluster import Cluster
-from rpeg.errors import InfeasibleError, InputError, PlanError
+from rpeg.errors import InputError, PlanError
 from rpeg.ir import Kind, Stage
 from rpeg.plan import Plan, lower
 from rpeg.search.anneal import Found, Search
@@ -20,9 +18,9 @@ from rpeg.search.hardware_plan import (
     plan_from,
     search_of,
 )
+from rpeg.search.infeasible import Infeasible, Shortage
 from rpeg.search.problem import Problem
-from rpeg.sim import DeviceMemory, Draws, Estimate, Memo, device_memory, estimate, stages_in
-from rpeg.units import GIB
+from rpeg.sim import Draws, Estimate, Memo, device_memory, estimate
 
 FINAL_STEPS, FINALISTS = 10, 6
 """Steady steps over which plans are estimated in the end, and how many of different kinds are."""
@@ -40,20 +38,19 @@ def searched(
 ) -> Ranked:
     """The best plans of different kinds, and the starts that they had to beat. The same for the same arguments.
 
-    Raises InfeasibleError where none fits: stage, phase, how many GiB are missing, and the smallest change that would
-    fit. report: is told how the search goes on.
+    Raises Infeasible where none fits: stage, phase, how many GiB are missing. report: is told how the search goes on.
     """
     search = search_of(problem, seed, report)
     begun = found_starts(search, seed)
     found = best_of(search, budget or Budget(), seed, begun)
     if not any(one.fits for one in found):
-        raise InfeasibleError(_infeasible(search, found, seed))
+        raise _infeasible(search, found)
     memo: Memo = {}
     finals = distinct(found, FINALISTS)
     named = [one for one in distinct(sorted(begun, key=lambda one: one.objective), 3) if one not in finals]
     made = [c for one in (*finals, *named) if (c := _candidate(search, one, memo)) is not None]
     if not made:
-        raise InfeasibleError(_infeasible(search, found, seed))
+        raise _infeasible(search, found)
     ranked = sorted(made, key=lambda c: (_promised(c.estimate), len(c.plan.applied)))
     return Ranked(tuple(_simplest_first(ranked)), tuple(_left_out(begun)))
 
@@ -119,19 +116,17 @@ def _device_seconds(search: Search) -> Callable[[Stage], float]:
     return lambda stage: least.get((stage.kind, stage.calls), 0.0)
 
 
-def _infeasible(search: Search, found: list[Found], seed: int) -> str:
+def _infeasible(search: Search, found: list[Found]) -> Infeasible:
     problem = search.problem
-    name = f"no plan for {problem.graph.name} fits on {problem.cluster.name}"
     plans = ((one, plan) for one in found if (plan := _unfit(search, one)) is not None)
     first = next(plans, None)
     if first is None:
-        return (
-            f"{name}: no stage layout divides the batch of {problem.workload.samples} samples and its models"
-        )
-    _, plan = first
+        reason = f"no layout divides the batch of {problem.workload.samples} samples and its models"
+        return Infeasible(problem, "every stage", reason)
+    nearest, plan = first
     memory = device_memory(plan, lower(plan.graph, plan.assignments, plan.workload), problem.facts)
     tightest = max(memory, key=lambda m: m.short_bytes / m.capacity_bytes)
-    return f"{name}. The nearest: {_lack(plan, tightest)}. {_way_out(problem, seed)}"
+    return Infeasible(problem, nearest.name, Shortage.of(plan, tightest))
 
 
 def _unfit(search: Search, one: Found) -> Plan | None:
@@ -139,38 +134,3 @@ def _unfit(search: Search, one: Found) -> Plan | None:
         return plan_from(search, one, {}, Draws(search.problem.workload, search.draws.seed))
     except (PlanError, InputError):
         return None
-
-
-def _lack(plan: Plan, tightest: DeviceMemory) -> str:
-    phase, stages = tightest.peak.phase, stages_in(plan, tightest, tightest.peak.phase)
-    return (
-        f"{tightest.name} lacks {tightest.short_bytes / GIB:.1f} GiB in phase {phase} of {', '.join(stages)} "
-        f"({tightest.peak.bytes / GIB:.1f} needed, {tightest.capacity_bytes / GIB:.1f} there)"
-    )
-
-
-def _way_out(problem: Problem, seed: int) -> str:
-    """The smallest change, of those tried, under which a search finds a plan."""
-    for words, changed in _changes(problem):
-        begun = found_starts(search_of(changed, seed), seed)
-        if any(one.fits for one in begun):
-            return f"It would fit {words}."
-    return "It would not fit with 8 times as many nodes either: take smaller models or shorter samples."
-
-
-def _changes(problem: Problem) -> Iterator[tuple[str, Problem]]:
-    """From the smallest: samples one by one, then more nodes."""
-    if problem.microbatch > 1:
-        yield "with micro-batches of 1", replace(problem, microbatch=1)
-    nodes = len(problem.cluster.nodes)
-    counts = sorted({nodes + 1, nodes + 2, nodes * 3 // 2, nodes * 2, nodes * 4, nodes * 8} - {nodes})
-    for count in counts:
-        yield f"on {count} nodes", replace(problem, cluster=_with_nodes(problem.cluster, count))
-
-
-def _with_nodes(cluster: Cluster, count: int) -> Cluster:
-    """The same cluster with so many nodes, the added ones like its last."""
-    extra = count - len(cluster.nodes)
-    last = cluster.racks[-1]
-    racks = (*cluster.racks[:-1], replace(last, nodes=last.nodes + (last.nodes[-1],) * extra))
-    return replace(cluster, name=f"{count} nodes of {cluster.name.split(' × ')[0]}", racks=racks)

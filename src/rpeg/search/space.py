@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rpeg.search.compiled.layout import State
+from rpeg.search.core.layout import Site, State
 from rpeg.search.model import Kinds
 
 MOST_UNITS = 16
@@ -46,6 +46,16 @@ def _unit(devices: int, width: int, most: int) -> int:
     while devices // (size * nodes) > most:
         nodes *= 2
     return size * nodes
+
+
+def alignment(site: Site, kind: int, first: int, end: int) -> int:
+    """log2 of the most devices in a row that surely share a node, of a kind's units from `first` to before `end`."""
+    unit, width = int(site.unit[kind]), int(site.width[kind])
+    start, size = first * unit, (end - first) * unit
+    if unit >= width or start // width == (start + size - 1) // width:
+        return width.bit_length() - 1
+    both = start | size | width
+    return (both & -both).bit_length() - 1
 
 
 def blocks(space: Space, kinds: Sequence[Kinds], state: State) -> list[tuple[int, ...]]:

@@ -6,13 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-import numpy as np
-
 from rpeg.ir import Kind
 from rpeg.search.anneal import Found, Search
-from rpeg.search.compiled.blocks import block
-from rpeg.search.compiled.layout import HOST, State
+from rpeg.search.core.layout import HOST, State
 from rpeg.search.problem import Problem
+from rpeg.search.space import alignment
 from rpeg.search.structure import Structure
 from rpeg.search.structures import candidates, early, generators
 from rpeg.transforms import Transform
@@ -93,7 +91,7 @@ def placed(search: Search, start: Start, steps: int, seed: int = 0) -> Found:
     first = search.evaluate(start.structure, arranged(search, start), start.name)
     if first.seconds >= 1e300:
         return first
-    best, _ = search.burst(first, steps, 0.05, 1e-4, np.array([seed, 0], np.int64), placed=True)
+    best, _ = search.burst(first, steps, seed, placed=True)
     return best
 
 
@@ -164,11 +162,9 @@ def _legal(
     """The span, shortened until the stage has a layout on it."""
     kind, first, end = span
     stage = structure.index[name]
-    one = search.space.state(1)
     for last in range(end, first, -1):
-        one.size[:3], one.kind[:3] = (first, last - first, 0), kind
-        _, units, align = block(search.tables.site, one, 2)
-        if units and len(search.tables.options(structure, stage, kind, int(units), int(align))):
+        align = alignment(search.tables.site, kind, first, last)
+        if len(search.tables.options(structure, stage, kind, last - first, align)):
             return kind, first, last
     return span
 

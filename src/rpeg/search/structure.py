@@ -12,7 +12,7 @@ from rpeg.errors import GraphError, PlanError
 from rpeg.ir import Edge, Graph, Kind
 from rpeg.plan import Assignment, Devices, Host, Item, ItemKind, Lowered, Plan, Slot, lower
 from rpeg.plan.check import own_scores_are_of_current_weights, parts_are_supported
-from rpeg.search.compiled.layout import GENERATE, HOST, INFERENCE, SLOTS, TRAIN, Shape
+from rpeg.search.core.layout import GENERATE, HOST, INFERENCE, SLOTS, TRAIN, Shape
 from rpeg.search.model import Profile
 from rpeg.search.problem import Problem
 from rpeg.sim import Batch, Completions, Draws

@@ -55,10 +55,11 @@ def _replaces(new: Transform, old: Transform) -> bool:
 
 
 def _streams(graph: Graph, w: Workload) -> Iterator[Transform]:
+    natural = Unit.GROUP if w.samples_per_prompt > 1 else Unit.SAMPLE
     for unit, count in ((Unit.SAMPLE, w.samples), (Unit.GROUP, w.prompts)):
         if unit is Unit.GROUP and w.samples_per_prompt == 1:
             continue
-        for parts in PARTS:
+        for parts in PARTS if unit is natural else PARTS[1:2]:
             if count % parts == 0:
                 stream = Streaming(count // parts, str(unit))
                 if stream.applies(graph):

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import math
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from rpeg.search.compiled.blocks import MISSING_LEVEL, MISSING_OPTIONS, MISSING_TRANSFER
-from rpeg.search.compiled.evaluate import find, transfer_key
-from rpeg.search.compiled.layout import LEVELS, PER_OCTAVE, SLOTS, Floats, Ints, Rows, Shape, Site
+from rpeg.ir import Model
+from rpeg.search.core.layout import (
+    LEVELS,
+    MISSING_LEVEL,
+    MISSING_OPTIONS,
+    MISSING_TRANSFER,
+    PER_OCTAVE,
+    SLOTS,
+    Floats,
+    Ints,
+    Rows,
+    Shape,
+    Site,
+)
+from rpeg.search.core.structs import Struct, rows_struct
 from rpeg.search.model import CostModel, Option, Placed, Profile, Use
 from rpeg.search.space import Space
 from rpeg.search.structure import Structure
@@ -24,6 +37,8 @@ class Tables:
         self._profiles: list[Profile] = []
         self._numbers: dict[object, int] = {}
         self._layouts: dict[Hashable, int] = {}
+        self._held: dict[Hashable, int] = {}
+        self._models: dict[Model, int] = {}
         self.placed: list[Placed] = []
         self._count = 0
         self.asked = 0
@@ -32,6 +47,9 @@ class Tables:
         self.rows = Rows(
             where=np.full((8, kinds, most, aligns, 2), -1, np.int64),
             layout=np.zeros(64, np.int64),
+            holds=np.zeros(64, np.int64),
+            least=np.zeros(64),
+            work=np.full((8, kinds), math.inf),
             core=np.full((64, SLOTS, 2), -1, np.int64),
             held=np.zeros((64, SLOTS, 2, 8)),
             host=np.zeros((64, SLOTS, 4)),
@@ -41,6 +59,7 @@ class Tables:
             moved=np.full((1 << 12, 2), -1, np.int64),
         )
         self._transfers = 0
+        self._native: tuple[Rows, Struct] | None = None
 
     @property
     def site(self) -> Site:
@@ -58,21 +77,32 @@ class Tables:
         )
 
     def shape(self, structure: Structure) -> Shape:
-        """A structure's, with the rows of its profiles."""
+        """A structure's, with the rows of its profiles and the numbers of its models that all structures share."""
         numbers = [self._number(profile) for profile in structure.profiles]
-        return structure.shape._replace(profile=np.array(numbers, np.int64))
+        edges = structure.shape.edges.copy()
+        for edge in edges:
+            model = structure.bare.models[edge[5]]
+            edge[5] = self._models.setdefault(model, len(self._models))
+        return structure.shape._replace(profile=np.array(numbers, np.int64), edges=edges)
 
-    def fill(self, structure: Structure, miss: Ints) -> None:
+    @property
+    def native(self) -> Struct:
+        """The rows, for the core."""
+        if self._native is None or self._native[0] is not self.rows:
+            self._native = self.rows, rows_struct(self.rows)
+        return self._native[1]
+
+    def fill(self, structure: Structure, miss: Sequence[int]) -> None:
         """Asks the cost model for what an evaluation missed."""
         self.asked += 1
-        code, a, b, c, d = (int(miss[i]) for i in range(5))
+        code, a, b, c, d = miss[:5]
         if code == MISSING_OPTIONS:
             self._options(self._number(structure.profiles[a]), b, c, d)
         elif code == MISSING_LEVEL:
             self._level(a, b)
         elif code == MISSING_TRANSFER:
-            ends = structure.profiles[d], structure.profiles[int(miss[5])]
-            self._transfer(a, b, c, int(miss[6]), structure.bare.models[int(miss[6])].name, ends)
+            ends = structure.profiles[d], structure.profiles[miss[5]]
+            self._transfer(a, b, c, miss[6], ends)
 
     def options(self, structure: Structure, stage: int, kind: int, units: int, align: int) -> range:
         """The rows of a stage's options on a block."""
@@ -91,7 +121,8 @@ class Tables:
         if number == len(self._profiles):
             self._profiles.append(profile)
             if number >= len(self.rows.where):
-                self.rows = self.rows._replace(where=_grown(self.rows.where, -1))
+                r = self.rows
+                self.rows = r._replace(where=_grown(r.where, -1), work=_grown(r.work, math.inf))
         return number
 
     def _options(self, number: int, kind: int, units: int, align: int) -> None:
@@ -102,6 +133,13 @@ class Tables:
         for option in found:
             self._row(Placed(profile, option, kind, devices))
         self.rows.where[number, kind, units, align] = first, len(found)
+        self._works(number, kind, units, self.rows.least[first : first + len(found)])
+
+    def _works(self, number: int, kind: int, units: int, seconds: Floats) -> None:
+        """Keeps the least work, in seconds × units, that a profile was seen to be on devices of a kind."""
+        if len(seconds) and seconds.min() > 0:
+            least = float(seconds.min()) * max(1, units)
+            self.rows.work[number, kind] = min(self.rows.work[number, kind], least)
 
     def _row(self, placed: Placed) -> None:
         row = self._count
@@ -109,6 +147,8 @@ class Tables:
             r = self.rows
             self.rows = r._replace(
                 layout=_grown(r.layout, 0),
+                holds=_grown(r.holds, 0),
+                least=_grown(r.least, 0),
                 core=_grown(r.core, -1),
                 held=_grown(r.held, 0),
                 host=_grown(r.host, 0),
@@ -118,10 +158,13 @@ class Tables:
         self._count += 1
         self.placed.append(placed)
         self.rows.layout[row] = self.layout_number(placed.option)
+        self.rows.holds[row] = self._held.setdefault(placed.holds, len(self._held))
         for slot, pair in enumerate(placed.option.uses):
             for variant, use in enumerate(pair):
                 if use is not None:
                     self._use(row, slot, variant, use)
+            if placed.option.engine is None:
+                self.rows.least[row] += min(use.mean_seconds for use in pair if use is not None)
         engine = placed.option.engine
         if engine is not None:
             self.rows.engine[row] = (
@@ -141,27 +184,32 @@ class Tables:
         assert placed.option.engine is not None
         size = placed.option.engine.sequence * 2.0 ** (level / PER_OCTAVE)
         items, bases = self._model.generation(placed, size)
+        seconds = float(items.mean(axis=1).sum())
+        known = self.rows.least[row]
+        self.rows.least[row] = min(known, seconds) if known else seconds
         self.rows.levels[row, level] = self._put(np.concatenate([items.ravel(), bases.ravel()]))
 
     def _transfer(
-        self, source: int, target: int, relation: int, number: int, model: str, ends: tuple[Profile, Profile]
+        self, source: int, target: int, relation: int, number: int, ends: tuple[Profile, Profile]
     ) -> None:
         """ends: the profiles of this structure, as rows may come from others with other names of stages."""
+        model = next(model for model, own in self._models.items() if own == number)
         here, there = (
             replace(self.placed[row], profile=p) for row, p in zip((source, target), ends, strict=True)
         )
-        seconds = self._model.transfer(model, here, there, relation)
-        key = transfer_key(source, target, relation, number)
+        seconds = self._model.transfer(model.name, here, there, relation)
+        holds = int(self.rows.holds[source]), int(self.rows.holds[target])
+        key = ((holds[0] << 20 | holds[1]) << 2 | relation) << 6 | number
         if 2 * self._transfers >= len(self.rows.moved):
             self._rehash()
-        self.rows.moved[find(self.rows.moved, key)] = key, self._put(np.array([seconds]))
+        self.rows.moved[_find(self.rows.moved, key)] = key, self._put(np.array([seconds]))
         self._transfers += 1
 
     def _rehash(self) -> None:
         old = self.rows.moved
         moved = np.full((2 * len(old), 2), -1, np.int64)
         for key, place in old[old[:, 0] >= 0].tolist():
-            moved[find(moved, key)] = key, place
+            moved[_find(moved, key)] = key, place
         self.rows = self.rows._replace(moved=moved)
 
     _used = 0
@@ -174,6 +222,15 @@ class Tables:
         self.rows.seconds[at : at + len(flat)] = flat
         self._used += len(flat)
         return at
+
+
+def _find(table: Ints, key: int) -> int:
+    """The place of a key in an open hash table, or that where it would go; as the core looks for it."""
+    size = len(table)
+    place = ((key * 40503 + (key >> 17)) & (2**64 - 1)) % size
+    while table[place, 0] not in (key, -1):
+        place = (place + 1) % size
+    return place
 
 
 def _grown(array: np.typing.NDArray[Any], fill: float) -> np.typing.NDArray[Any]:

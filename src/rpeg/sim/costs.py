@@ -11,10 +11,11 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from rpeg.cost import Cost
+from rpeg.cost import Cost, Sequences
 from rpeg.plan import Item
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 Answer = tuple[Cost, tuple[float, ...]]
 """Of an item: its cost, and of a generator the offset in seconds of each sample of its batch."""
@@ -43,6 +44,16 @@ class Batch:
         """Names the lengths in their order, so that equal questions are known without comparing them all."""
         prompts, responses = self.lengths
         return blake2b(prompts.tobytes() + responses.tobytes(), digest_size=16).digest()
+
+    @cached_property
+    def numbers(self) -> Ints:
+        """The ids, (samples,)."""
+        return np.array(self.ids, dtype=np.int64)
+
+    @cached_property
+    def sequences(self) -> Sequences:
+        """What the costs of training and scoring rest on."""
+        return Sequences.of(*self.lengths)
 
     def take(self, positions: Sequence[int]) -> Batch:
         """The samples at these positions, in this order."""

@@ -71,8 +71,14 @@ def drawn_times(plan: Plan, lowered: Lowered, costs: Costs, draws: Draws, step: 
 def times_of(lowered: Lowered, found: OneStep, costs: Costs, step: int) -> Times:
     """From each item's command on: the seconds of its dispatch and its work."""
     overhead = costs.dispatch_seconds
-    durations = {slot: overhead + _seconds(slot, found, costs, step) for slot in lowered.tasks}
-    return durations, {key: overhead + seconds for key, seconds in found.offset_seconds.items()}
+    durations = {
+        slot: 0.0 if slot in found.unused else overhead + _seconds(slot, found, costs, step)
+        for slot in lowered.tasks
+    }
+    return durations, {
+        key: 0.0 if key[0] in found.unused else overhead + seconds
+        for key, seconds in found.offset_seconds.items()
+    }
 
 
 def mean_times(times: Sequence[Times]) -> Times:

@@ -23,11 +23,11 @@ class Draws:
         self._batches: dict[int, dict[tuple[int, ...], Batch]] = {}
 
     def batch(self, ids: Iterable[int]) -> Batch:
-        """The samples of these ids, all of one step, with their lengths."""
+        """The samples of these ids with their lengths: of one step, and what the one before it has left."""
         samples = tuple(ids)
         if not samples:
             return Batch()
-        step = samples[0] // self._workload.samples
+        step = max(samples[0], samples[-1]) // self._workload.asked
         known = self._batches.setdefault(step, {})
         if samples not in known:
             known[samples] = self._batch(samples, step)
@@ -35,12 +35,20 @@ class Draws:
 
     def whole(self, step: int) -> Batch:
         """All samples of a step."""
-        first = step * self._workload.samples
-        return self.batch(range(first, first + self._workload.samples))
+        first = step * self._workload.asked
+        return self.batch(range(first, first + self._workload.asked))
 
     def _batch(self, samples: tuple[int, ...], step: int) -> Batch:
+        first = step * self._workload.asked
+        if min(samples) < first:
+            older, own = (tuple(i for i in samples if (i < first) is before) for before in (True, False))
+            both = [self._batch(older, step - 1), *([self._batch(own, step)] if own else [])]
+            return Batch(
+                tuple(i for batch in both for i in batch.ids),
+                tuple(n for batch in both for n in batch.prompt_lengths),
+                tuple(n for batch in both for n in batch.response_lengths),
+            )
         prompts, responses = self._lengths(step)
-        first = step * self._workload.samples
         if len(samples) == 1:
             i = samples[0] - first
             return Batch(samples, (prompts[i],), (responses[i],))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rpeg.ir import Kind
-from rpeg.plan import Arc, ItemKind, Lowered, Plan, Slot, Task, ids_of_members, prompts_of_replica
+from rpeg.plan import Arc, ItemKind, Lowered, Plan, Slot, Task, ids_of_members, ids_to_generate
 from rpeg.schedule import share
 from rpeg.sim.costs import Batch, Completions, Costs
 from rpeg.sim.lengths import Draws
+from rpeg.sim.selection import judge
 from rpeg.sim.stream import departures
 
 
@@ -18,6 +18,7 @@ class OneStep:
     """Of every slot its batch; of generators their completions and when each base part leaves, from their start.
 
     parts: the samples of each base part. members: of slots whose samples are fixed, before replicas share them.
+    unused: slots of rounds that there is no need for.
     """
 
     batches: dict[Slot, Batch] = field(default_factory=dict)
@@ -25,6 +26,7 @@ class OneStep:
     offset_seconds: dict[tuple[Slot, int], float] = field(default_factory=dict)
     parts: dict[int, tuple[int, ...]] = field(default_factory=dict)
     members: dict[Slot, frozenset[int]] = field(default_factory=dict)
+    unused: set[Slot] = field(default_factory=set)
 
     def binds(self, arc: Arc) -> bool:
         """Whether `dst` waits for `src` in this step: an item of fixed members only for what holds one of them."""
@@ -39,12 +41,21 @@ class OneStep:
 
 
 def one_step(plan: Plan, lowered: Lowered, costs: Costs, draws: Draws, step: int) -> OneStep:
-    """The batches of a step's items. The order of lanes plays no part; the plan need not have one."""
+    """The batches of a step's items. The order of lanes plays no part; the plan need not have one.
+
+    Where samples are selected, nothing is left over from the step before.
+    """
     found = OneStep()
+    wanted = _select(plan, lowered, draws, step, found)
     for slot, task in lowered.tasks.items():
         if not _generates(plan, slot):
             continue
-        batch = draws.batch(_prompted(plan, task, step))
+        if slot in found.unused:
+            found.batches[slot], found.completions[slot] = Batch(), Completions(0.0, ())
+            found.parts.update(dict.fromkeys(task.covers, ()))
+            found.offset_seconds.update(((slot, part), 0.0) for part in task.covers)
+            continue
+        batch = draws.batch(ids_to_generate(task, plan.workload, step))
         done = costs.generation(slot.at(step), batch)
         found.batches[slot], found.completions[slot] = batch, done
         bases = [lowered.parts[part] for part in task.covers]
@@ -52,6 +63,7 @@ def one_step(plan: Plan, lowered: Lowered, costs: Costs, draws: Draws, step: int
         for part, (offset, positions) in zip(task.covers, left, strict=True):
             found.offset_seconds[slot, part] = offset
             found.parts[part] = batch.take(positions).ids
+    found.parts.update(wanted)
     for slot, task in lowered.tasks.items():
         if slot not in found.batches:
             if task.members is not None:
@@ -63,20 +75,34 @@ def one_step(plan: Plan, lowered: Lowered, costs: Costs, draws: Draws, step: int
     return found
 
 
+def _select(
+    plan: Plan, lowered: Lowered, draws: Draws, step: int, found: OneStep
+) -> dict[int, tuple[int, ...]]:
+    """The samples of each base part that a selector makes; notes the slots of rounds after the quota is filled."""
+    selector, w = plan.graph.selector, plan.workload
+    if selector is None:
+        return {}
+    size, lacking = w.round_prompts * w.samples_per_prompt, w.samples
+    made: dict[int, tuple[int, ...]] = {}
+    for task in sorted(lowered.tasks_of(selector.name), key=lambda task: task.slot.part):
+        number = task.slot.part
+        if lacking <= 0:
+            made.update(dict.fromkeys(task.makes, ()))
+            found.unused.update(
+                slot
+                for slot in lowered.tasks
+                if slot.kind is ItemKind.RUN and slot.name in plan.graph.rounds and slot.part == number
+            )
+            continue
+        first = step * w.asked + number * size
+        accepted = judge(range(first, first + size), lacking, w, draws.seed).accepted
+        made.update(dict.fromkeys(task.makes, accepted))
+        lacking -= len(accepted)
+    return made
+
+
 def _generates(plan: Plan, slot: Slot) -> bool:
     return slot.kind is ItemKind.RUN and plan.graph.stage(slot.name).kind is Kind.GENERATE
-
-
-def _prompted(plan: Plan, task: Task, step: int) -> Sequence[int]:
-    """Ids of the samples that a generator's item answers; none for an observer."""
-    if not task.covers:
-        return range(0)
-    w = plan.workload
-    if task.members is not None:
-        return ids_of_members(task.members, w, 0, step)
-    prompts = prompts_of_replica(w.prompts, *task.share)
-    first = step * w.samples
-    return range(first + prompts.start * w.samples_per_prompt, first + prompts.stop * w.samples_per_prompt)
 
 
 def _share(batch: Batch, task: Task) -> Batch:

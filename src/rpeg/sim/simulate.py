@@ -6,15 +6,17 @@ import heapq
 from collections.abc import Iterable
 
 from rpeg.errors import RunError
-from rpeg.ir import Kind
+from rpeg.ir import KEPT, Kind
 from rpeg.plan import Cell, Item, ItemKind, Plan, Task
 from rpeg.schedule import (
     Cancel,
     Command,
     Event,
     Finished,
+    Kept,
     Launch,
     Produced,
+    Rejected,
     Scheduler,
     SyncWeights,
     Work,
@@ -24,8 +26,9 @@ from rpeg.schedule import (
 )
 from rpeg.sim.costs import Batch, Costs
 from rpeg.sim.lengths import Draws
+from rpeg.sim.selection import REJECTED, judge
 from rpeg.sim.stream import departures
-from rpeg.trace import Entry, Span, Trace
+from rpeg.trace import OVER_QUOTA, Entry, Span, Trace
 
 _MOST_SHARES = 256
 
@@ -69,6 +72,7 @@ class _Simulation:
         self._steps, self._first_step = steps, first_step
         self._scheduler = Scheduler(plan, steps, first_step, seed)
         self._draws = draws
+        self._left: dict[int, tuple[int, ...]] = {}  # step → what it left to the next
         self._events: list[tuple[float, int, Event]] = []
         self._pushed = 0
         self._entries: list[Entry] = []
@@ -101,13 +105,36 @@ class _Simulation:
 
     def _run(self, command: Work, start: float) -> float:
         """Schedules an item's events; returns when it ends."""
-        item = command.item
+        item, selector = command.item, self._plan.graph.selector
         if not isinstance(command, Launch) or self._kind(item) is not Kind.GENERATE:
             end = start + self._costs.duration_seconds(item, self._batch(command))
+            if isinstance(command, Launch) and selector is not None and item.name == selector.name:
+                self._select(command, end)
         else:
             end = start + self._generate(item, self._scheduler.lowered.tasks[item.slot], command, start)
         self._push(end, Finished(item))
         return end
+
+    def _select(self, launch: Launch, end: float) -> None:
+        """What is accepted, rejected, left over or left to the next step."""
+        item, selector = launch.item, self._plan.graph.selector
+        assert selector is not None
+        left = self._left.pop(item.step - 1, ()) if item.part == 0 else ()
+        found = judge(launch.ids, launch.wanted, self._plan.workload, self._scheduler.seed, left)
+        own = set(launch.ids)
+        over = tuple(i for i in found.over if i in own)
+        if found.rejected:
+            self._push(end, Rejected(item, found.rejected, REJECTED))
+        if KEPT in selector.gives and over:
+            self._left[item.step] = over
+            self._push(end, Kept(item, over))
+        elif over:
+            self._push(end, Rejected(item, over, OVER_QUOTA))
+        if late := tuple(i for i in found.over if i not in own):
+            self._push(end, Rejected(item, late, OVER_QUOTA))
+        accepted = self._draws.batch(found.accepted)
+        for part in self._scheduler.lowered.tasks[item.slot].makes:
+            self._push(end, Produced(item, part, accepted.ids, accepted.response_lengths))
 
     def _generate(self, item: Item, task: Task, launch: Launch, start: float) -> float:
         batch = self._batch(launch)

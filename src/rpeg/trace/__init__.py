@@ -1,6 +1,6 @@
 """What happened: spans and events, of a simulated or a real run alike."""
 
-from rpeg.trace.entry import Entry, What
+from rpeg.trace.entry import OVER_QUOTA, Entry, What
 from rpeg.trace.files import (
     JsonLines,
     begin_stretch,
@@ -16,6 +16,7 @@ from rpeg.trace.steps import fill_steps, step_ends
 from rpeg.trace.trace import Source, Trace
 
 __all__ = [
+    "OVER_QUOTA",
     "Entry",
     "JsonLines",
     "Keeping",

@@ -12,6 +12,9 @@ from rpeg.fields import Fields, shown
 from rpeg.plan import Item
 from rpeg.trace.fields import item_from_json, item_to_json
 
+OVER_QUOTA = "over the quota"
+"""Why samples are rejected that would have been accepted, had there been room."""
+
 
 class What(StrEnum):
     LAUNCH = "launch"  # a command: run a stage's item
@@ -19,7 +22,9 @@ class What(StrEnum):
     RELOAD = "reload"  # a command: bring to the devices what rests in host memory
     OFFLOAD = "offload"  # a command: take it away again
     CANCEL = "cancel"
-    PRODUCED = "produced"  # an event: a part left a generator
+    PRODUCED = "produced"  # an event: a part left a generator, or was accepted by a selector
+    REJECTED = "rejected"  # an event: a selector turned samples down
+    KEPT = "kept"  # an event: accepted beyond the quota, for the next step
     FINISHED = "finished"
     FAILED = "failed"
 
@@ -38,6 +43,7 @@ class Entry:
     """One command or event. seq: its number, ascending without gaps. seconds: the driver's own monotonic clock.
 
     part, parts: base parts. ids: samples. versions: what a launched item is to read, or a sync to load.
+    wanted: samples that a selector's step still lacks. why: samples were rejected.
     """
 
     seq: int
@@ -50,6 +56,8 @@ class Entry:
     ids: tuple[int, ...] = ()
     versions: Mapping[str, int] = field(default_factory=dict)
     error: str = ""
+    wanted: int = 0
+    why: str = ""
 
     def to_json(self) -> dict[str, Any]:
         value: dict[str, Any] = {
@@ -64,6 +72,8 @@ class Entry:
             "ids": list(self.ids),
             "versions": dict(self.versions),
             "error": self.error,
+            "wanted": self.wanted,
+            "why": self.why,
         }
         value.update({key: content for key, content in optional.items() if content})
         return value if self.part is None else {**value, "part": self.part}
@@ -86,18 +96,22 @@ class Entry:
             fields.wholes("ids", ()),
             fields.named_wholes("versions"),
             fields.text("error") if "error" in fields.data else "",
+            fields.whole("wanted", 0, least=0),
+            fields.text("why") if "why" in fields.data else "",
         )
         fields.finish()
         return entry
 
 
 _FIELDS_OF = {
-    What.LAUNCH: {"lanes", "parts", "ids", "versions"},
+    What.LAUNCH: {"lanes", "parts", "ids", "versions", "wanted"},
     What.SYNC: {"lanes", "versions"},
     What.RELOAD: {"lanes"},
     What.OFFLOAD: {"lanes"},
     What.CANCEL: {"lanes"},
     What.PRODUCED: {"part", "ids"},
+    What.REJECTED: {"ids", "why"},
+    What.KEPT: {"ids"},
     What.FINISHED: set(),
     What.FAILED: {"error"},
 }

@@ -35,6 +35,16 @@ class BoundedAsynchrony(Transform):
                 f"{self}: freshness '{self.freshness}' is unknown. {nearest(self.freshness, Freshness)}"
             )
 
+    @property
+    def words(self) -> str:
+        return f"{self.stage} need not wait for the newest weights"
+
+    @property
+    def learning(self) -> str:
+        return (
+            f"{self.stage} uses weights up to {self.staleness} update{'s' if self.staleness > 1 else ''} old"
+        )
+
     def apply(self, graph: Graph) -> Graph:
         stage = graph.stage(self.stage)
         if stage.kind not in (Kind.GENERATE, Kind.INFERENCE):

@@ -35,6 +35,16 @@ class Transform(ABC):
     changes: ClassVar[Changes]
     permission: ClassVar[str] = ""
 
+    @property
+    @abstractmethod
+    def words(self) -> str:
+        """What it does, in half a line."""
+
+    @property
+    def learning(self) -> str:
+        """What it does to learning, in half a line."""
+        return "nothing: the same samples and updates"
+
     @abstractmethod
     def apply(self, graph: Graph) -> Graph:
         """The changed graph, which passes `ir.verify`. Raises GraphError where it does not apply."""

@@ -29,6 +29,14 @@ class Bypass(Transform):
 
     stage: str
 
+    @property
+    def words(self) -> str:
+        return f"{self.stage} is left out; the generator's own log-probabilities stand in"
+
+    @property
+    def learning(self) -> str:
+        return "ratios and clipping are about the policy that sampled, as its engine computed it"
+
     def apply(self, graph: Graph) -> Graph:
         stage = graph.stage(self.stage)
         generator = _generator_of(graph, stage)

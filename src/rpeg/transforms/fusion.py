@@ -27,6 +27,10 @@ class Fusion(Transform):
     a: str
     b: str
 
+    @property
+    def words(self) -> str:
+        return f"{self.a} and {self.b} run as one stage"
+
     def apply(self, graph: Graph) -> Graph:
         first, second = graph.stage(self.a), graph.stage(self.b)
         if first == second:

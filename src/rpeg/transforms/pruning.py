@@ -27,6 +27,10 @@ class Pruning(Transform):
 
     stage: str
 
+    @property
+    def words(self) -> str:
+        return f"{self.stage} is left out, where no update needs it"
+
     def apply(self, graph: Graph) -> Graph:
         stage = graph.stage(self.stage)
         if _is_dead(graph, stage):

@@ -27,6 +27,14 @@ class Sharing(Transform):
     actor: str = "actor"
     critic: str = "critic"
 
+    @property
+    def words(self) -> str:
+        return f"{self.actor} and {self.critic} are one model with two heads"
+
+    @property
+    def learning(self) -> str:
+        return "both losses pull at one backbone, and the critic's own start is gone"
+
     def apply(self, graph: Graph) -> Graph:
         actor, critic = graph.model(self.actor), graph.model(self.critic)
         trainers = [graph.trainer(model.name) for model in (actor, critic)]

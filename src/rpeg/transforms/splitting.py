@@ -31,6 +31,10 @@ class Splitting(Transform):
         if self.parts < 2:
             raise GraphError(f"{self}: {self.parts} parts; splitting begins at 2")
 
+    @property
+    def words(self) -> str:
+        return f"{self.stage} works in {self.parts} parts, which later stages may start on"
+
     def apply(self, graph: Graph) -> Graph:
         stage = graph.stage(self.stage)
         if stage.parts == self.parts:
@@ -50,7 +54,7 @@ class Splitting(Transform):
 
 
 def _can_be_split(graph: Graph, stage: Stage) -> bool:
-    if stage.scope > Scope.GROUP or stage.name in graph.observers():
+    if stage.scope > Scope.GROUP or stage.name in graph.observers() or graph.selector is not None:
         return False
     taken = graph.data_into(stage.name)
     works = stage.kind is Kind.GENERATE or (stage.kind in (Kind.INFERENCE, Kind.HOST) and bool(taken))

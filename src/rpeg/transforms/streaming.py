@@ -31,6 +31,12 @@ class Streaming(Transform):
         if self.chunk < 1:
             raise GraphError(f"{self}: parts of {self.chunk}; at least 1")
 
+    @property
+    def words(self) -> str:
+        if self.unit == Unit.MINIBATCH:
+            return "trainers begin a minibatch when its members are ready"
+        return f"responses flow on, {self.chunk} {self.unit}s at a time, while longer ones generate"
+
     def apply(self, graph: Graph) -> Graph:
         unit = Unit(self.unit)
         takers = _takers(graph, unit)
@@ -68,6 +74,8 @@ def _takers(graph: Graph, unit: Unit) -> frozenset[str]:
 
     A minibatch is drawn from the whole step, so that any trainer can take it.
     """
+    if graph.selector is not None:  # what is accepted is known by rounds
+        return frozenset()
     if unit is Unit.MINIBATCH:
         return frozenset(s.name for s in graph.stages if s.kind is Kind.TRAIN)
     takers: set[str] = set()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
-from rpeg.ir import Kind
+from rpeg.ir import KEPT, Kind
 from rpeg.plan import Arc, Item, ItemKind, Lowered, Task, lane_items, lower, source_step
 from rpeg.trace import Entry, Span, Trace, What
 
@@ -65,14 +65,50 @@ class Evidence:
 
     @cached_property
     def demanded(self) -> tuple[Item, ...]:
-        """All items that the plan's steps demand."""
+        """All items that the plan's steps demand; of rounds those that ran, or would have to."""
         trace = self.trace
         return tuple(
             slot.at(step)
             for step in range(trace.first_step, trace.steps + 1)
             for slot, task in self.lowered.tasks.items()
-            if task.fires(step, trace.steps)
+            if task.fires(step, trace.steps) and not self.is_passed(slot.at(step))
         )
+
+    @cached_property
+    def _accepted(self) -> Mapping[int, Mapping[int, int]]:
+        """Step → round → how many samples the selector accepted in it."""
+        selector = self.trace.plan.graph.selector
+        found: dict[int, dict[int, int]] = {}
+        for (item, _), entry in self.produced.items():
+            if selector is not None and item.name == selector.name:
+                rounds = found.setdefault(item.step, {})
+                rounds[item.part] = rounds.get(item.part, 0) + len(entry.ids)
+        return found
+
+    def accepted_before(self, step: int, number: int) -> int:
+        """Samples that the selector had accepted for a step before the round of this number."""
+        return sum(count for part, count in self._accepted.get(step, {}).items() if part < number)
+
+    def kept_for(self, step: int) -> frozenset[int] | None:
+        """Samples that the step before has kept for this one; None where this stretch does not tell."""
+        selector = self.trace.plan.graph.selector
+        if selector is None or KEPT not in selector.gives or step == 0:
+            return frozenset()
+        return self._kept.get(step - 1, frozenset()) if step > self.trace.first_step else None
+
+    @cached_property
+    def _kept(self) -> Mapping[int, frozenset[int]]:
+        found: dict[int, frozenset[int]] = {}
+        for entry in self.trace.entries:
+            if entry.what is What.KEPT:
+                found[entry.item.step] = found.get(entry.item.step, frozenset()) | set(entry.ids)
+        return found
+
+    def is_passed(self, item: Item) -> bool:
+        """Whether an item belongs to a round for which there was no need."""
+        plan = self.trace.plan
+        later = item.kind is ItemKind.RUN and item.name in plan.graph.rounds and item.part > 0
+        return later and self.accepted_before(item.step, item.part) >= plan.workload.samples
 
     @cached_property
     def turn_of(self) -> Mapping[str, Mapping[Item, int]]:
@@ -104,7 +140,8 @@ class Evidence:
             step = source_step(self.lowered.tasks[arc.src], item.step - arc.delay, self.trace.steps)
             if step is not None and step >= self.trace.first_step:
                 source = arc.src.at(step)
-                if not arc.if_members or self._may_hold_members(arc, source, item):
+                unused = self.is_passed(source)
+                if not unused and (not arc.if_members or self._may_hold_members(arc, source, item)):
                     yield arc, source
 
     def _may_hold_members(self, arc: Arc, source: Item, item: Item) -> bool:

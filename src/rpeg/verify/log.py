@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from rpeg.ir import Kind
 from rpeg.plan import Item, ItemKind
 from rpeg.trace import Entry, What
 from rpeg.verify.evidence import CLOCK_SLACK_SECONDS, Breach, Evidence, Property
@@ -46,17 +45,17 @@ def events_follow_commands(evidence: Evidence) -> Iterator[Breach]:
                 late = command is not None and command.seq < entry.seq
                 why = "has ended before" if late else "was not commanded before"
                 yield f"#{entry.seq} tells of {entry.item}, which {why}", _present(entry, command)
-            if entry.what is not What.PRODUCED:
+            if entry.what in (What.FINISHED, What.FAILED):
                 running.discard(entry.item)
 
 
 def items_run_once(evidence: Evidence) -> Iterator[Breach]:
-    seen: dict[tuple[Item, str, int | None], Entry] = {}
+    seen: dict[tuple[Item, str, int | None, str], Entry] = {}
     for entry in evidence.trace.entries:
         if entry.what is What.CANCEL:
             continue
         what = "command" if entry.what.is_command else str(entry.what)
-        first = seen.setdefault((entry.item, what, entry.part), entry)
+        first = seen.setdefault((entry.item, what, entry.part, entry.why), entry)
         if first is not entry:
             word = "commanded" if what == "command" else what
             yield f"{entry.item} is {word} twice: #{first.seq} and #{entry.seq}", (first, entry)
@@ -95,13 +94,13 @@ def every_item_ran(evidence: Evidence) -> Iterator[Breach]:
 
 
 def every_part_left(evidence: Evidence) -> Iterator[Breach]:
-    """A generator that finished has produced each base part that it owes, and no other."""
+    """A generator or selector that finished has produced each base part that it owes, and no other."""
     produced: dict[Item, dict[int, Entry]] = {}
     for (item, part), entry in evidence.produced.items():
         produced.setdefault(item, {})[-1 if part is None else part] = entry
     for item in evidence.finished.keys() | produced.keys():
         task = evidence.task(item)
-        owed = set(task.covers) if task is not None and evidence.kind(item) is Kind.GENERATE else set()
+        owed = set(task.makes) if task is not None else set()
         left = produced.get(item, {})
         for part in sorted(left.keys() - owed):
             yield f"{item} produced base part {part}, which it does not owe", (left[part],)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rpeg.errors import InputError, VerificationError
 from rpeg.ir import Kind
 from rpeg.plan import ItemKind, check
-from rpeg.trace import Trace
+from rpeg.trace import Trace, What
 from rpeg.verify.clocks import CLOCKS
 from rpeg.verify.evidence import Breach, Evidence, Property
 from rpeg.verify.log import LOG
@@ -17,9 +17,12 @@ from rpeg.verify.placement import PLACEMENT
 from rpeg.verify.proof import Finding, Proof, describe
 from rpeg.verify.residency import RESIDENCY
 from rpeg.verify.samples import SAMPLES
+from rpeg.verify.selection import SELECTION
 from rpeg.verify.versions import VERSIONS
 
-PROPERTIES: tuple[Property, ...] = LOG + PLACEMENT + ORDER + CLOCKS + VERSIONS + SAMPLES + MEMORY + RESIDENCY
+PROPERTIES: tuple[Property, ...] = (
+    LOG + PLACEMENT + ORDER + CLOCKS + VERSIONS + SAMPLES + SELECTION + MEMORY + RESIDENCY
+)
 
 
 def plan_can_run(evidence: Evidence) -> Iterator[Breach]:
@@ -63,6 +66,7 @@ def findings_of(property_: Property, evidence: Evidence) -> tuple[Finding, ...]:
 def _counts(evidence: Evidence) -> tuple[tuple[str, int], ...]:
     trace = evidence.trace
     trained = {i for span in trace.spans if evidence.kind(span.item) is Kind.TRAIN for i in span.ids}
+    rejected = sum(len(entry.ids) for entry in trace.entries if entry.what is What.REJECTED)
     return (
         ("steps", len({item.step for item in evidence.finished if item.step < trace.steps})),
         ("items", len(evidence.finished)),
@@ -74,4 +78,5 @@ def _counts(evidence: Evidence) -> tuple[tuple[str, int], ...]:
         ("versions read", sum(len(span.reads) for span in trace.spans)),
         ("weight transfers", sum(item.kind is ItemKind.TRANSFER for item in evidence.finished)),
         ("samples trained", len(trained)),
+        *((("samples rejected", rejected),) if trace.plan.graph.selector is not None else ()),
     )

@@ -1,4 +1,4 @@
-"""The ledger: every sample of a step is generated, assessed and trained exactly once."""
+"""The ledger: every sample of a step is generated, assessed and, where it is not rejected, trained exactly once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from rpeg.ir import Kind
-from rpeg.plan import Item, Minibatches, ids_of_members
+from rpeg.plan import Item, Minibatches, ids_of_members, ids_to_generate
 from rpeg.trace import Entry, Span
 from rpeg.verify.evidence import Breach, Evidence, Property
 
@@ -41,7 +41,10 @@ def items_work_on_their_samples(evidence: Evidence) -> Iterator[Breach]:
 def parts_hold_what_was_generated(evidence: Evidence) -> Iterator[Breach]:
     """The parts that left a generator are together what it generated, each of the planned size."""
     parts: dict[Item, list[Entry]] = {}
+    selector = evidence.trace.plan.graph.selector
     for (item, part), entry in evidence.produced.items():
+        if selector is not None and item.name == selector.name:
+            continue
         parts.setdefault(item, []).append(entry)
         known = part is not None and part < len(evidence.lowered.parts)
         planned = evidence.lowered.parts[part].samples if part is not None and known else len(entry.ids)
@@ -75,11 +78,13 @@ def fixed_parts_hold_their_members(evidence: Evidence) -> Iterator[Breach]:
 
 
 def samples_belong_to_their_step(evidence: Evidence) -> Iterator[Breach]:
-    size = evidence.trace.plan.workload.samples
+    """Or were kept for it by the step before."""
+    size = evidence.trace.plan.workload.asked
     for span in evidence.trace.spans:
         first = span.item.step * size
-        task = evidence.task(span.item)
-        beyond = [i for i in span.ids if not first <= i < first + size]
+        task, kept = evidence.task(span.item), evidence.kept_for(span.item.step)
+        known = set(range(first - size, first)) if kept is None else kept
+        beyond = [i for i in span.ids if not first <= i < first + size and i not in known]
         if beyond and task is not None and task.covers:
             yield (
                 f"{span.item} worked on sample {beyond[0]}; its step's samples are {first} to {first + size - 1}",
@@ -139,7 +144,7 @@ def _exactly_once(evidence: Evidence, stages: Iterable[str], verb: str) -> Itera
             items = [task.slot.at(step) for task in tasks]
             spans = tuple(span for item in items for span in evidence.spans.get(item, ()))
             counts = Counter(i for item in items for i in _ids(evidence, item))
-            due = _generated(evidence, step) if verb != "generated" else _of_step(evidence, step)
+            due = _due(evidence, stage, step)
             for sample in sorted(i for i, n in counts.items() if n > 1):
                 owners = tuple(span for span in spans if sample in span.ids)
                 yield f"sample {sample} is {verb} {counts[sample]} times by {stage}", owners
@@ -149,7 +154,7 @@ def _exactly_once(evidence: Evidence, stages: Iterable[str], verb: str) -> Itera
                     f"sample {sample} is {verb} by {stage} at step {step}, which did not generate it",
                     owners,
                 )
-            if all(item in evidence.finished for item in items):
+            if all(item in evidence.finished for item in items if not evidence.is_passed(item)):
                 for sample in sorted(due - counts.keys()):
                     yield f"sample {sample} is never {verb} by {stage} at step {step}", spans
 
@@ -164,9 +169,25 @@ def _generated(evidence: Evidence, step: int) -> set[int]:
     return {i for item in items for i in _ids(evidence, item)}
 
 
-def _of_step(evidence: Evidence, step: int) -> set[int]:
-    size = evidence.trace.plan.workload.samples
-    return set(range(step * size, (step + 1) * size))
+def _due(evidence: Evidence, stage: str, step: int) -> set[int]:
+    """What a stage must have worked on at a step: a generator on the prompts of the rounds that there was need for,
+    what selects and what it needs on all that was generated, and everything else on what was accepted."""
+    graph = evidence.trace.plan.graph
+    if graph.stage(stage).kind is Kind.GENERATE:
+        return {
+            i
+            for task in evidence.lowered.tasks_of(stage)
+            if not evidence.is_passed(task.slot.at(step))
+            for i in ids_to_generate(task, evidence.trace.plan.workload, step)
+        }
+    if graph.selector is None or stage in graph.rounds:
+        return _generated(evidence, step)
+    made = (
+        entry.ids
+        for (item, _), entry in evidence.produced.items()
+        if item.name == graph.selector.name and item.step == step
+    )
+    return {i for ids in made for i in ids}
 
 
 def _stages(evidence: Evidence, kinds: tuple[Kind, ...]) -> tuple[str, ...]:

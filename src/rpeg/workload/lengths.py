@@ -74,6 +74,25 @@ class Lengths:
         """The lengths of responses that are cut at `longest` tokens."""
         return _histogram(np.minimum(self.values, longest), np.asarray(self.weights))
 
+    def scaled(self, mean: float) -> Lengths:
+        """All lengths in proportion, such that their mean is `mean` tokens (but for rounding, and at least 1 each)."""
+        return self._of_shape(np.asarray(self.values, dtype=np.float64), mean)
+
+    def with_tail(self, share: float) -> Lengths:
+        """Of the same mean, with the ratio of 99th percentile to median so many times what it is, at least 1.
+
+        Lengths go to a power: a lognormal stays one. None exceeds the longest that was there where share is at most 1.
+        """
+        ratio = self.percentile(99) / self.percentile(50)
+        power = max(0.0, 1 + math.log(share) / math.log(ratio)) if ratio > 1 else 1.0
+        return self._of_shape(np.asarray(self.values, dtype=np.float64) ** power, self.mean)
+
+    def _of_shape(self, shape: Floats, mean: float) -> Lengths:
+        weights = np.asarray(self.weights)
+        return _histogram(
+            np.maximum(1, np.rint(shape * mean / float(shape @ weights))).astype(np.int64), weights
+        )
+
     def to_json(self) -> dict[str, Any]:
         """As a JSON object; `from_json` reads it back."""
         return {"values": list(self.values), "weights": list(self.weights)}

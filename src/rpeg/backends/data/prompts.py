@@ -50,12 +50,19 @@ class Prompts:
 
     def batch(self, step: int) -> list[Prompt]:
         """The `batch_size` prompts of a step."""
-        places = range(step * self.batch_size, (step + 1) * self.batch_size)
-        return [self.prompts[self._at(place)] for place in places]
+        return self.at(step * self.batch_size, self.batch_size)
+
+    def at(self, place: int, count: int) -> list[Prompt]:
+        """`count` prompts from a place in the stream on."""
+        return [self.prompts[self._at(p)] for p in range(place, place + count)]
 
     def epoch(self, step: int) -> float:
         """Epochs begun and done when a step's prompts have been used."""
-        return (step + 1) * self.batch_size / len(self)
+        return self.epochs_until((step + 1) * self.batch_size)
+
+    def epochs_until(self, place: int) -> float:
+        """Epochs begun and done at a place in the stream."""
+        return place / len(self)
 
     def first(self, count: int) -> list[Prompt]:
         """The first prompts of the file: the same at every evaluation. InputError when there are fewer."""

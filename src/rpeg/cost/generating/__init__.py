@@ -8,7 +8,7 @@ from rpeg.cost.generating.layout import Layout, layout_of
 from rpeg.cost.generating.load import Load, decode, prefill
 from rpeg.cost.generating.policy import Policy
 from rpeg.cost.generating.serving import Serving, serve
-from rpeg.cost.generating.stage import generate_stage
+from rpeg.cost.generating.stage import completions, generate_stage
 
 __all__ = [
     "Batch",
@@ -19,6 +19,7 @@ __all__ = [
     "Policy",
     "Pool",
     "Serving",
+    "completions",
     "deal",
     "decode",
     "device_weight_bytes",

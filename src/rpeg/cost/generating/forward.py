@@ -49,6 +49,20 @@ class Leaf:
         seconds, flops, moved = self.seconds * factor, self.flops * factor, self.bytes * factor
         return Leaf(self.name, self.bound, seconds, flops, moved, self.measured, self.balance)
 
+    @property
+    def number(self) -> Leaf:
+        """Of the only one of many passes."""
+        seconds, flops, moved = (float(np.ravel(each)[0]) for each in (self.seconds, self.flops, self.bytes))
+        return Leaf(self.name, self.bound, seconds, flops, moved, self.measured, self.balance)
+
+    def at(self, own: slice) -> Leaf:
+        """Of some of many passes."""
+        seconds, flops, moved = (
+            each[own] if isinstance(each, np.ndarray) else each
+            for each in (self.seconds, self.flops, self.bytes)
+        )
+        return Leaf(self.name, self.bound, seconds, flops, moved, self.measured, self.balance)
+
     def cost(self, seconds: float, flops: float, moved: float) -> Cost:
         """A leaf of a tree with these sums of it."""
         bound: Bound = self.bound or ("compute" if flops > self.balance * moved else "memory")
@@ -251,12 +265,12 @@ def _message(kind: Collective, size_bytes: float, ranks: int, machine: Machine) 
     one-sided all-to-all): a message's latency and the bytes for others, at the pace of the slowest link.
     """
     if kind == "send":
-        return collective_seconds(kind, size_bytes, 2, machine, stride=ranks)
+        return float(collective_seconds(kind, size_bytes, 2, machine, stride=ranks))
     if kind == "all_to_all":
         inside = machine.fabric.devices_per_node
         distance = 1 if ranks <= inside else inside
-        return collective_seconds("send", size_bytes * (1 - 1 / ranks), 2, machine, stride=distance)
-    return collective_seconds(kind, size_bytes, ranks, machine)
+        return float(collective_seconds("send", size_bytes * (1 - 1 / ranks), 2, machine, stride=distance))
+    return float(collective_seconds(kind, size_bytes, ranks, machine))
 
 
 def _split(load: Load, groups: int, microbatches: Amount) -> Load:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -53,6 +55,34 @@ def generate_stage(
     return _generated(architecture, lengths, execution, machine, samples_per_prompt, policy)
 
 
+def completions(
+    architecture: Architecture,
+    batches: Sequence[tuple[Ints, Ints]],
+    execution: Execution,
+    machine: Machine,
+    *,
+    samples_per_prompt: int = 1,
+    policy: Policy = _ENGINE,
+) -> list[tuple[float, Floats]]:
+    """(seconds, offset of each sample) of each of many batches, as `generate_stage` has them, without the trees.
+
+    batches: prompt and response lengths of each. Kernels are asked once, for all batches together.
+    """
+    forward = forward_of(architecture, execution, machine, policy.overlapped)
+    runs = [
+        _run(forward, Lengths.of(*batch), execution, machine, samples_per_prompt, policy) for batch in batches
+    ]
+    found = []
+    for run, passes in zip(runs, _passes(forward, runs), strict=True):
+        offsets, entries = _completed(run, passes)
+        slowest = int(np.argmax(_ends(run.batch, offsets)))
+        steps = np.where(run.course.rows > 0, run.course.steps, 0.0) * _total(passes.steps)
+        first = np.broadcast_to(_total(passes.first), (run.batch.replicas,))
+        seconds = first[slowest] + entries[slowest].sum() + steps[slowest].sum()
+        found.append((float(seconds), offsets.ravel()[run.batch.order]))
+    return found
+
+
 @lru_cache(maxsize=256)
 def _generated(
     architecture: Architecture,
@@ -63,13 +93,68 @@ def _generated(
     policy: Policy,
 ) -> Generation:
     forward = forward_of(architecture, execution, machine, policy.overlapped)
+    run = _run(forward, drawn, execution, machine, samples_per_prompt, policy)
+    return _timed(forward, run, _passes(forward, [run])[0])
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A batch on the replicas, in steps: when its samples start and end, and the stretches of its course."""
+
+    batch: Batch
+    room: Places
+    line: Timeline
+    course: Intervals
+
+
+@dataclass(frozen=True)
+class _Passes:
+    """Of a run: prompts at first, (replicas,); a prompt of those that enter later; steps, (replicas, stretches)."""
+
+    first: list[Leaf]
+    later: list[Leaf]
+    steps: list[Leaf]
+
+
+def _run(
+    forward: Forward,
+    drawn: Lengths,
+    execution: Execution,
+    machine: Machine,
+    samples_per_prompt: int,
+    policy: Policy,
+) -> _Run:
     layout = forward.layout
     batch = deal(drawn, samples_per_prompt, policy.share_prefixes, layout.replicas)
-    pool = pool_of(architecture, execution, machine, policy)
+    pool = pool_of(forward.architecture, execution, machine, policy)
     sharing = samples_per_prompt if policy.share_prefixes else 1
     limit = (policy.max_rows or forward.serving.max_rows) * layout.attention_dp
     room = places(batch, pool, sharing, limit, layout.attention_dp)
-    return _timed(forward, batch, *_course(batch, room.count, policy.batching), room)
+    return _Run(batch, room, *_course(batch, room.count, policy.batching))
+
+
+def _passes(forward: Forward, runs: Sequence[_Run]) -> list[_Passes]:
+    """Of each run; kernels are asked for all runs together."""
+    rows, context = (
+        np.concatenate([getattr(run.course, name) for run in runs]) for name in ("rows", "context")
+    )
+    steps = forward.leaves(decode(np.maximum(rows, 1.0), context))
+    first = together(forward, _all_first(runs))
+    entering = [i for i, run in enumerate(runs) if run.batch.heads[:, run.room.count :].any()]
+    later = _later(forward, [runs[i] for i in entering]) if entering else []
+    found, start = [], 0
+    for i, run in enumerate(runs):
+        own = slice(start, start + run.batch.replicas)
+        start = own.stop
+        at = entering.index(i) if i in entering else None
+        found.append(
+            _Passes(
+                [leaf.at(own) for leaf in first],
+                [] if at is None else [leaf.at(slice(at, at + 1)) for leaf in later],
+                [leaf.at(own) for leaf in steps],
+            )
+        )
+    return found
 
 
 @lru_cache(maxsize=32)
@@ -90,20 +175,30 @@ def _padded(responses: Ints, rows: int) -> Ints:
     return out
 
 
-def _timed(forward: Forward, batch: Batch, line: Timeline, course: Intervals, room: Places) -> Generation:
-    steps = forward.leaves(decode(np.maximum(course.rows, 1.0), course.context))
-    first = together(forward, _first(batch, room))
-    later = _later(forward, batch, course, room)
-    entries = _entries(batch, later, room.count)
-    offsets = _offsets(line, course, _total(first), _total(steps), entries)
-    ends = np.where(batch.responses > 0, offsets, 0.0).max(axis=1, initial=0.0)
+def _completed(run: _Run, passes: _Passes) -> tuple[Floats, Floats]:
+    """(replicas, samples) seconds until each sample is complete, and of its prompt where it enters later."""
+    entries = _entries(run.batch, passes.later, run.room.count)
+    return _offsets(run.line, run.course, _total(passes.first), _total(passes.steps), entries), entries
+
+
+def _ends(batch: Batch, offsets: Floats) -> Floats:
+    """(replicas,) seconds until each is done."""
+    return np.asarray(np.where(batch.responses > 0, offsets, 0.0).max(axis=1, initial=0.0))
+
+
+def _timed(forward: Forward, run: _Run, passes: _Passes) -> Generation:
+    batch, room, later = run.batch, run.room, passes.later
+    offsets, entries = _completed(run, passes)
+    ends = _ends(batch, offsets)
     slowest = int(np.argmax(ends))
-    repeats = np.where(course.rows > 0, course.steps, 0.0)
-    parts = [_cost("prefill", first, np.ones(batch.replicas), slowest, forward)]
+    repeats = np.where(run.course.rows > 0, run.course.steps, 0.0)
+    parts = [_cost("prefill", passes.first, np.ones(batch.replicas), slowest, forward)]
     if entries.any():
-        share = np.asarray(entries.sum(axis=1) / max(_total(later), 1e-30))
-        parts.append(_cost("prefill of later samples", later, share, slowest, forward))
-    parts.append(_cost("decode", steps, repeats, slowest, forward))
+        share = np.asarray(entries.sum(axis=1) / max(float(_total(later)[0]), 1e-30))
+        parts.append(
+            _cost("prefill of later samples", [one.number for one in later], share, slowest, forward)
+        )
+    parts.append(_cost("decode", passes.steps, repeats, slowest, forward))
     return Generation(
         sequence("generate", parts),
         offsets.ravel()[batch.order],
@@ -114,28 +209,38 @@ def _timed(forward: Forward, batch: Batch, line: Timeline, course: Intervals, ro
     )
 
 
+def _all_first(runs: Sequence[_Run]) -> Prompts:
+    """Prompts of the samples that start at once, and what preempted ones have to repeat; (replicas of all runs,)."""
+    found = [_first(run.batch, run.room) for run in runs]
+    tokens, pairs, count = (
+        np.concatenate([getattr(one, name) for one in found]) for name in ("tokens", "pairs", "count")
+    )
+    return Prompts(tokens, pairs, count)
+
+
 def _first(batch: Batch, room: Places) -> Prompts:
-    """Prompts of the samples that start at once, and what preempted ones have to repeat; (replicas,) arrays."""
+    """The same of one run; (replicas,) arrays."""
     heads = batch.heads[:, : room.count].astype(np.float64)
     again = room.preempted * room.preempted_tokens
-    found = Prompts(
+    return Prompts(
         heads.sum(axis=1) + again,
         (heads * heads).sum(axis=1) / 2 + again * room.preempted_tokens / 2,
         (heads > 0).sum(axis=1) + float(room.preempted),
     )
-    if batch.replicas > 1:
-        return found
-    return Prompts(float(found.tokens[0]), float(found.pairs[0]), float(found.count[0]))
 
 
-def _later(forward: Forward, batch: Batch, course: Intervals, room: Places) -> list[Leaf]:
-    """What a prompt of the mean length of those that enter later takes."""
-    heads = batch.heads[:, room.count :]
-    if not heads.any():
-        return []
-    context = float((course.context * course.rows * course.steps).sum() / (course.rows * course.steps).sum())
-    a_step = room.count / max(1.0, float(batch.responses[batch.responses > 0].mean()))
-    leaves, times = between(forward, float(heads[heads > 0].mean()), float(room.count), context, a_step)
+def _later(forward: Forward, runs: Sequence[_Run]) -> list[Leaf]:
+    """What a prompt of the mean length of those that enter later takes, of each run."""
+    rows = []
+    for run in runs:
+        course, heads = run.course, run.batch.heads[:, run.room.count :]
+        context = float(
+            (course.context * course.rows * course.steps).sum() / (course.rows * course.steps).sum()
+        )
+        a_step = run.room.count / max(1.0, float(run.batch.responses[run.batch.responses > 0].mean()))
+        rows.append((float(heads[heads > 0].mean()), float(run.room.count), context, a_step))
+    length, count, context_, a_step_ = np.array(rows).T
+    leaves, times = between(forward, length, count, context_, a_step_)
     return [leaf.times(times) for leaf in leaves]
 
 
@@ -144,7 +249,7 @@ def _entries(batch: Batch, later: list[Leaf], count: int) -> Floats:
     seconds = np.zeros(batch.heads.shape)
     heads = batch.heads[:, count:]
     if later:
-        seconds[:, count:] = heads * (_total(later) / float(heads[heads > 0].mean()))
+        seconds[:, count:] = heads * (float(_total(later)[0]) / float(heads[heads > 0].mean()))
     return seconds
 
 

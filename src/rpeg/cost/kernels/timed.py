@@ -27,3 +27,8 @@ def largest(a: Amount, b: Amount) -> Amount:
     if isinstance(a, float | int) and isinstance(b, float | int):
         return a if a > b else b
     return np.maximum(a, b)
+
+
+def smallest(a: Amount, b: Amount) -> Amount:
+    """The smaller, entry by entry where either is an array."""
+    return -largest(-a, -b)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from functools import cached_property
+from typing import Literal, NamedTuple
 
 from rpeg.units import GIB
 
@@ -25,9 +26,8 @@ PHASES: tuple[Phase, ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """Something that a device holds.
+class Line(NamedTuple):
+    """Something that a device holds. A named tuple, because memory makes hundreds of them for a stage.
 
     pool: `state`, tensors that live for long; `block`, few large ones that come and go; `working`, many of all sizes
     that do; `unused`, what the allocator keeps beyond these; `process`, what the driver and the communication library
@@ -48,7 +48,7 @@ class Breakdown:
 
     def pool_bytes(self, *pools: Pool) -> float:
         """All lines of these pools together."""
-        return sum(line.bytes for line in self.lines if line.pool in pools)
+        return sum([line.bytes for line in self.lines if line.pool in pools])
 
     @property
     def allocated_bytes(self) -> float:
@@ -60,13 +60,13 @@ class Breakdown:
         """Tensors and the allocator's unused blocks: what `torch.cuda.max_memory_reserved` reports."""
         return self.device_bytes - self.pool_bytes("process")
 
-    @property
+    @cached_property
     def device_bytes(self) -> float:
         """With context and communication buffers: what nvidia-smi reports, and what must fit.
 
         Unused blocks count: what is in them is scattered, and the allocator fails before it has used them up.
         """
-        return sum(line.bytes for line in self.lines)
+        return sum([line.bytes for line in self.lines])
 
     @property
     def largest(self) -> Line:
@@ -141,4 +141,4 @@ def gib_text(count: float) -> str:
 
 def joined(lines: Iterable[Line]) -> tuple[Line, ...]:
     """Lines without the empty ones."""
-    return tuple(line for line in lines if line.bytes > 0)
+    return tuple([line for line in lines if line.bytes > 0])

@@ -50,26 +50,27 @@ def _gathered_size(execution: Execution) -> float:
     return weights if weights < 2 else max(2.0, min(weights, compute))
 
 
-def process_lines(parallelism: Parallelism, traits: MemoryTraits, engines: int = 1) -> list[Line]:
+def process_lines(parallelism: Parallelism, traits: MemoryTraits, engines: int = 1) -> tuple[Line, ...]:
     """Context of each process on the device, and the communication library's buffers for each group it is in."""
     sizes = (parallelism.dp, parallelism.tp, parallelism.pp, parallelism.cp, parallelism.ep)
     groups = sum(size > 1 for size in sizes)
-    return [
-        Line("context", traits.context_bytes * engines, "process"),
-        Line("communication buffers", traits.group_bytes * groups, "process"),
-    ]
+    return joined(
+        (
+            Line("context", traits.context_bytes * engines, "process"),
+            Line("communication buffers", traits.group_bytes * groups, "process"),
+        )
+    )
 
 
-def finished(lines: Sequence[Line], parallelism: Parallelism, traits: MemoryTraits) -> tuple[Line, ...]:
-    """With libraries' workspaces, the allocator's unused blocks and what the process holds.
+def finished(lines: Sequence[Line], process: Sequence[Line], traits: MemoryTraits) -> tuple[Line, ...]:
+    """With libraries' workspaces, the allocator's unused blocks and what the process holds (`process_lines`).
 
     Long-lived tensors fill their blocks; those that come and go in many sizes leave blocks that nothing fits into.
     """
     tensors = joined(lines)
-    unused = sum(line.bytes for line in tensors if line.pool == "working") * traits.unused_share
-    outside = joined(process_lines(parallelism, traits))
+    unused = sum([line.bytes for line in tensors if line.pool == "working"]) * traits.unused_share
     workspace = Line("workspaces", traits.workspace_bytes)
-    return (*tensors, workspace, Line("unused blocks", unused, "unused"), *outside)
+    return (*tensors, workspace, Line("unused blocks", unused, "unused"), *process)
 
 
 def moved_line(architecture: Architecture, execution: Execution) -> Line:

@@ -9,7 +9,7 @@ from rpeg.cost.execution import Execution
 from rpeg.cost.machine import Machine
 from rpeg.cost.memory.activations import forward_bytes
 from rpeg.cost.memory.breakdown import Breakdown, Footprint, Line, Phase
-from rpeg.cost.memory.buffers import finished, moved_line
+from rpeg.cost.memory.buffers import finished, moved_line, process_lines
 from rpeg.cost.memory.cache import cache_bytes, rows_that_fit
 from rpeg.cost.memory.check import check
 from rpeg.cost.memory.stages import Slice, slices
@@ -59,10 +59,9 @@ def generate_memory(
         ("transfer", [weights, moved]),
         ("rest", [weights, stored] if execution.offload != "all" else []),
     ]
-    done = tuple(
-        Breakdown(name, finished(lines, execution.parallelism, machine.stack.memory))
-        for name, lines in phases
-    )
+    traits = machine.stack.memory
+    process = process_lines(execution.parallelism, traits)
+    done = tuple(Breakdown(name, finished(lines, process, traits)) for name, lines in phases)
     return Footprint(0, done)
 
 
@@ -80,7 +79,8 @@ def cache_room(
     Engines measure it so: run the largest step, and take what is left of their share of the card.
     """
     weights, working = _weights_and_working(architecture, execution, machine, rows, prefill_tokens)
-    lines = finished([weights, *working], execution.parallelism, machine.stack.memory)
+    traits = machine.stack.memory
+    lines = finished([weights, *working], process_lines(execution.parallelism, traits), traits)
     budget = utilisation * machine.kind.usable_memory_bytes
     return max(0.0, budget - sum(line.bytes for line in lines))
 

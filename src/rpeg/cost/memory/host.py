@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from rpeg.architecture import Architecture
 from rpeg.cost.execution import Execution
 from rpeg.cost.machine import Machine
 from rpeg.cost.memory.breakdown import Breakdown, Line
 from rpeg.cost.memory.buffers import MOVED_BYTES
 from rpeg.cost.memory.stages import slices
-from rpeg.cost.memory.state import holding, shards
+from rpeg.cost.memory.state import Holding, holding, shards
 from rpeg.cost.precision import BYTES_OF
+from rpeg.plan import Parallelism
 
 
 def host_memory(
@@ -29,10 +32,7 @@ def host_memory(
     """
     p, precision = execution.parallelism, execution.precision
     devices = min(machine.fabric.devices_per_node, p.devices)
-    held = max(
-        (holding(architecture, part, p, heads) for part in slices(architecture, p.pp, p.vpp)),
-        key=lambda one: one.parameters,
-    )
+    held = _largest(architecture, p, heads)
     dense, routed = shards(p, 1)
     mine = held.dense / dense + held.experts / routed
     optimizer = mine * (4 * precision.master + 2 * BYTES_OF[precision.moments]) * trained
@@ -55,6 +55,14 @@ def host_memory(
         ),
     ]
     return Breakdown("checkpoint", tuple(line for line in lines if line.bytes))
+
+
+@lru_cache(maxsize=4096)
+def _largest(architecture: Architecture, parallelism: Parallelism, heads: tuple[str, ...]) -> Holding:
+    """Of the pipeline rank with most parameters."""
+    parts = slices(architecture, parallelism.pp, parallelism.vpp)
+    held = (holding(architecture, part, parallelism, heads) for part in parts)
+    return max(held, key=lambda one: one.parameters)
 
 
 def host_short_bytes(host: Breakdown, machine: Machine) -> float:

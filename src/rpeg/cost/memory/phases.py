@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rpeg.architecture import Architecture
 from rpeg.cost.execution import Execution
 from rpeg.cost.memory.activations import activation_bytes, forward_bytes
 from rpeg.cost.memory.breakdown import Breakdown, Line, Phase
-from rpeg.cost.memory.buffers import finished, gathered_head, gathered_lines, moved_line
+from rpeg.cost.memory.buffers import finished, gathered_head, gathered_lines, moved_line, process_lines
 from rpeg.cost.memory.logits import logit_lines
 from rpeg.cost.memory.microbatch import Microbatch
 from rpeg.cost.memory.stages import Slice, kept_microbatches
@@ -56,9 +58,7 @@ def train_phases(
         ("checkpoint", [*between, moved]),
         ("rest", between if execution.offload != "all" else []),
     ]
-    return tuple(
-        Breakdown(name, finished(lines, execution.parallelism, stack.memory)) for name, lines in phases
-    )
+    return _finished(phases, execution, stack)
 
 
 def infer_phases(
@@ -78,9 +78,14 @@ def infer_phases(
         ("score", [weights, *scoring]),
         ("rest", [weights] if execution.offload != "all" else []),
     ]
-    return tuple(
-        Breakdown(name, finished(lines, execution.parallelism, stack.memory)) for name, lines in phases
-    )
+    return _finished(phases, execution, stack)
+
+
+def _finished(
+    phases: Sequence[tuple[Phase, list[Line]]], execution: Execution, stack: Stack
+) -> tuple[Breakdown, ...]:
+    process = process_lines(execution.parallelism, stack.memory)
+    return tuple([Breakdown(name, finished(lines, process, stack.memory)) for name, lines in phases])
 
 
 def _update(
@@ -143,6 +148,6 @@ def _fuller(one: list[Line], other: list[Line], stack: Stack) -> list[Line]:
 
     def total(lines: list[Line]) -> float:
         share = stack.memory.unused_share
-        return sum(line.bytes * (1 + share * (line.pool == "working")) for line in lines)
+        return sum([line.bytes * (1 + share * (line.pool == "working")) for line in lines])
 
     return max(one, other, key=total)

@@ -12,11 +12,15 @@ import json
 import math
 from bisect import bisect_right
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from importlib import resources
 from typing import Any
 
+import numpy as np
+
 from rpeg.cluster import DeviceKind, device_kind
+from rpeg.cost.kernels.timed import smallest
+from rpeg.cost.kernels.work import Amount
 from rpeg.cost.network.routes import Collective
 
 _DATA = resources.files("rpeg.cost") / "data" / "network"
@@ -39,8 +43,12 @@ class Curve:
         """Seconds of the smallest message."""
         return math.exp(self.seconds[0])
 
-    def at(self, size_bytes: float) -> float:
-        """Interpolated in logarithms; beyond the largest message in proportion to the bytes."""
+    def at(self, size_bytes: Amount) -> Amount:
+        """Interpolated in logarithms; beyond the largest message in proportion to the bytes. A number or an array."""
+        if not isinstance(size_bytes, float | int):
+            sizes = np.log(np.maximum(size_bytes, 1e-300))
+            within = np.interp(sizes, self.sizes, self.seconds)
+            return np.exp(within + np.maximum(sizes - self.sizes[-1], 0.0))
         x = math.log(size_bytes)
         right = bisect_right(self.sizes, x)
         if right == 0:
@@ -61,8 +69,8 @@ class Table:
 
 
 def measured(
-    kind: Collective, size_bytes: float, ranks: int, device: DeviceKind, bandwidth: float, library: str = ""
-) -> float | None:
+    kind: Collective, size_bytes: Amount, ranks: int, device: DeviceKind, bandwidth: float, library: str = ""
+) -> Amount | None:
     """Seconds over a link of `bandwidth` within a node; None where nothing was measured.
 
     library: a serving engine, whose own all-reduce is taken where it is faster than NCCL's.
@@ -76,10 +84,19 @@ def measured(
         for name in names
         if (curves := table.curves.get((name, kind))) and not (name in _WITHIN_NODE and ranks > max(curves))
     ]
-    return min(times, default=None)
+    return reduce(smallest, times) if times else None
 
 
-def _between(kind: str, curves: dict[int, Curve], size: float, ranks: int, slower: float) -> float:
+def collectives_of(device: DeviceKind) -> tuple[str, dict[tuple[str, str], int]]:
+    """The kind whose measurements are asked for a device's, and the most ranks measured by library and collective."""
+    for name in filter(None, (device.name, device.like)):
+        table = _table(name)
+        if table is not None:
+            return name, {key: max(curves) for key, curves in sorted(table.curves.items())}
+    return "", {}
+
+
+def _between(kind: str, curves: dict[int, Curve], size: Amount, ranks: int, slower: float) -> Amount:
     """Between measured numbers of ranks by their logarithm; beyond them by how rings and trees grow."""
     known = sorted(curves)
     if ranks in curves:
@@ -97,7 +114,7 @@ def _between(kind: str, curves: dict[int, Curve], size: float, ranks: int, slowe
     return least + max(growth, 0.0) * steps + (_scaled(curves[most], size, slower) - least) * moved
 
 
-def _scaled(curve: Curve, size: float, slower: float) -> float:
+def _scaled(curve: Curve, size: Amount, slower: float) -> Amount:
     return curve.least + (curve.at(size) - curve.least) * slower
 
 

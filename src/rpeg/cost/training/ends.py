@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rpeg.architecture.model import Head
+from rpeg.cost.kernels import Amount
 from rpeg.cost.network import Collective
 from rpeg.cost.training.parts import Part, Setting, exchange, linear, passes
 
@@ -18,7 +19,7 @@ def embedding_parts(setting: Setting) -> list[Part]:
     return parts
 
 
-def head_parts(setting: Setting, heads: tuple[Head, ...], scored: float) -> list[Part]:
+def head_parts(setting: Setting, heads: tuple[Head, ...], scored: Amount) -> list[Part]:
     """The final norm, the heads and, of an lm head, a loss over the vocabulary for `scored` tokens of the rank."""
     a, layout = setting.architecture, setting.execution.parallelism
     parts = [passes(setting, "final norm", setting.split * a.hidden, 2.0, 3.0)]
@@ -32,7 +33,7 @@ def head_parts(setting: Setting, heads: tuple[Head, ...], scored: float) -> list
     return parts
 
 
-def _loss(setting: Setting, logits: float) -> Part:
+def _loss(setting: Setting, logits: Amount) -> Part:
     """Softmax and its gradient over materialised or chunked logits, in float32."""
     size = logits * setting.traits.loss_bytes_per_logit
     forward = setting.kernels.memory(0.6 * size)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from rpeg.architecture.model import Layer
-from rpeg.cost.kernels import Timed
+from rpeg.cost.kernels import Amount, Timed
+from rpeg.cost.kernels.timed import largest
 from rpeg.cost.network import exchange_seconds
 from rpeg.cost.training.mixers import residual
 from rpeg.cost.training.parts import Part, Setting, bound_of, linear, passes, sustained, times
@@ -56,7 +57,7 @@ def _routed(setting: Setting) -> list[Part]:
     return parts
 
 
-def _exchanged(setting: Setting, copy_bytes: float, copies: int) -> Part:
+def _exchanged(setting: Setting, copy_bytes: Amount, copies: int) -> Part:
     """Tokens go to their experts and back. copy_bytes: of one copy of each of this rank's tokens.
 
     A token goes once to each rank that has experts of it, and crosses the network once for each node that has (DeepEP
@@ -83,7 +84,7 @@ def _places(places: float, copies: int) -> float:
     return float(places * (1.0 - (1.0 - 1.0 / places) ** copies))
 
 
-def _experts(setting: Setting, rows: float, width: int) -> list[Part]:
+def _experts(setting: Setting, rows: Amount, width: int) -> list[Part]:
     """Grouped products over the experts that a rank holds."""
     experts, layout = setting.architecture.experts, setting.execution.parallelism
     assert experts is not None
@@ -95,14 +96,14 @@ def _experts(setting: Setting, rows: float, width: int) -> list[Part]:
     ]
 
 
-def _grouped(setting: Setting, name: str, rows: float, groups: int, n: int, k: int) -> Part:
+def _grouped(setting: Setting, name: str, rows: Amount, groups: int, n: int, k: int) -> Part:
     """A product for each expert that the rank holds, at the shape that one expert has.
 
     Training stacks run them as grouped or concurrent library products (TransformerEngine's GroupedLinear), which
     take somewhat longer than as many single ones; tables of grouped kernels are of inference engines.
     """
     kernels, dtype = setting.kernels, setting.execution.precision.expert_compute
-    m, many = max(1.0, rows / groups), groups * setting.traits.grouped_products
+    m, many = largest(1.0, rows / groups), groups * setting.traits.grouped_products
     forward = times(kernels.gemm(m, n, k, dtype), many)
     if setting.execution.lora_rank is None:
         backward = times(kernels.gemm_backward(m, n, k, dtype, setting.accumulate), many)

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from rpeg.cost.execution import Execution
+from rpeg.cost.kernels import Amount
 from rpeg.cost.sequences import Sequences
+
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,13 +22,13 @@ class MicroBatches:
     """The micro-batches of one model replica in one pass over its share.
 
     count: how many. tokens, scored: of each, padding included. reach: keys that its average query sees in full
-    causal attention.
+    causal attention. Numbers, or arrays for many batches at once.
     """
 
-    count: int
-    tokens: float
-    scored: float
-    reach: float
+    count: Amount
+    tokens: Amount
+    scored: Amount
+    reach: Amount
 
 
 def microbatches(sequences: Sequences, execution: Execution, passes: int = 1) -> MicroBatches:
@@ -42,6 +50,31 @@ def microbatches(sequences: Sequences, execution: Execution, passes: int = 1) ->
     count = -(-of_replica // execution.microbatch)
     width = padded(sequences, rows)
     return MicroBatches(count, rows * width, rows * sequences.scored / sequences.count, width / 2.0)
+
+
+class Lengths(NamedTuple):
+    """The sizes of many batches, as `Sequences` has them of one: arrays of one shape."""
+
+    tokens: Floats
+    squares: Floats
+    longest: Floats
+    scored: Floats
+
+    @staticmethod
+    def of(batches: Sequence[Sequences]) -> Lengths:
+        """One entry a batch."""
+        rows = [(b.tokens, b.squares, b.longest, b.scored) for b in batches]
+        return Lengths(*np.array(rows, dtype=np.float64).reshape(-1, 4).T)
+
+
+def packed(lengths: Lengths, execution: Execution, passes: Floats | int = 1) -> MicroBatches:
+    """What `microbatches` says of each of many batches, all of them packed."""
+    tokens = lengths.tokens / (execution.parallelism.dp * passes)
+    count = np.maximum(np.ceil(tokens / np.maximum(execution.token_budget, lengths.longest)), 1.0)
+    count = np.where(lengths.tokens > 0, count, 0.0)
+    some = np.maximum(count, 1.0)
+    scored = lengths.scored / (execution.parallelism.dp * passes) / some
+    return MicroBatches(count, tokens / some, scored, lengths.squares / np.maximum(lengths.tokens, 1.0) / 2.0)
 
 
 def padded(sequences: Sequences, rows: int) -> float:

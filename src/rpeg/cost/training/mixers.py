@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from rpeg.architecture.model import Latent, Layer
+from rpeg.cost.kernels import Amount
+from rpeg.cost.kernels.timed import largest, smallest
 from rpeg.cost.training.parts import Part, Setting, bound_of, exchange, linear, passes, sustained, times
 
 # FlashAttention's backward repeats the scores and has five products where the forward has two (arXiv:2205.14135, B.2).
@@ -27,15 +29,15 @@ def residual(setting: Setting) -> Part:
     return passes(setting, "norm and residual", setting.split * setting.architecture.hidden, 5.0, 6.0)
 
 
-def reach_of(setting: Setting, window: int | None) -> float:
+def reach_of(setting: Setting, window: int | None) -> Amount:
     """Keys that the average query sees: half of the length, or less through a window.
 
     Of a sequence of n tokens with a window w < n: w − w²/2n.
     """
-    length = 2.0 * setting.reach
-    if window is None or window >= length:
+    if window is None:
         return setting.reach
-    return window - window * window / (2.0 * length)
+    length = largest(2.0 * setting.reach, float(window))
+    return smallest(setting.reach, window - window * window / (2.0 * length))
 
 
 def _attention(setting: Setting, *, windowed: bool) -> list[Part]:
@@ -84,7 +86,7 @@ def _latent(setting: Setting) -> list[Part]:
     ]
 
 
-def _scores(setting: Setting, heads: int, kv_heads: int, head_dim: int, reach: float) -> list[Part]:
+def _scores(setting: Setting, heads: int, kv_heads: int, head_dim: int, reach: Amount) -> list[Part]:
     """Attention proper: fused kernels read and write only q, k, v and the result."""
     shape = (setting.tokens * reach, setting.tokens, heads, kv_heads, head_dim, setting.wide)
     forward = sustained(setting, setting.kernels.attention(*shape), setting.wide)
@@ -120,8 +122,8 @@ def _ring(setting: Setting, part: Part, width: int, out_width: int) -> list[Part
 
 def behind(part: Part, work: Part) -> Part:
     """A collective that runs beside `work`: only what is longer shows."""
-    shown = max(0.0, part.forward.seconds - work.forward.seconds)
-    shown_back = max(0.0, 2.0 * part.backward.seconds - work.backward.seconds)
+    shown = largest(0.0, part.forward.seconds - work.forward.seconds)
+    shown_back = largest(0.0, 2.0 * part.backward.seconds - work.backward.seconds)
     return part._replace(
         forward=part.forward._replace(seconds=shown),
         backward=part.backward._replace(seconds=shown_back, bytes=2.0 * part.backward.bytes),
@@ -147,10 +149,10 @@ def _recurrent(setting: Setting) -> list[Part]:
     ]
 
 
-def _scan(setting: Setting, flops: float, moved: float) -> Part:
+def _scan(setting: Setting, flops: Amount, moved: Amount) -> Part:
     """A chunked scan: small products of a chunk's width, or the traffic of its inputs and results."""
     kind = setting.machine.kind
     memory = setting.kernels.memory(moved)
-    seconds = max(memory.seconds, flops / (setting.traits.scan_efficiency * kind.peak(setting.wide)))
+    seconds = largest(memory.seconds, flops / (setting.traits.scan_efficiency * kind.peak(setting.wide)))
     forward = type(memory)(seconds, flops, moved)
     return Part("scan", forward, times(forward, 2.5), "memory")

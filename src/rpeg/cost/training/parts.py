@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 from rpeg.architecture import Architecture
 from rpeg.cost.execution import Execution
-from rpeg.cost.kernels import Kernels, Timed
+from rpeg.cost.kernels import Amount, Kernels, Timed
 from rpeg.cost.machine import Machine
 from rpeg.cost.network import Collective, collective_seconds
 from rpeg.cost.precision import BYTES_OF
@@ -26,24 +28,23 @@ class Setting:
     """One micro-batch on one rank.
 
     tokens: of the micro-batch that this context-parallel rank holds. reach: keys that the average query sees in full
-    causal attention (half the length that attention costs follow). whole: tokens of the micro-batch on all
-    context-parallel ranks.
+    causal attention (half the length that attention costs follow). Both may be arrays, of many micro-batches at once.
     """
 
     architecture: Architecture
     execution: Execution
     machine: Machine
     kernels: Kernels
-    tokens: float
-    reach: float
+    tokens: Amount
+    reach: Amount
 
     @property
-    def whole(self) -> float:
+    def whole(self) -> Amount:
         """Tokens of the micro-batch on all context-parallel ranks."""
         return self.tokens * self.execution.parallelism.cp
 
     @property
-    def split(self) -> float:
+    def split(self) -> Amount:
         """Tokens that this rank holds where sequence parallelism cuts what tensor parallelism leaves whole."""
         layout = self.execution.parallelism
         return self.tokens / layout.tp if layout.sequence_parallel else self.tokens
@@ -100,7 +101,7 @@ def times(timed: Timed, factor: float) -> Timed:
 
 
 def linear(
-    setting: Setting, name: str, m: float, n: int, k: int, dtype: str = "", *, selective: float = 0.0
+    setting: Setting, name: str, m: Amount, n: int, k: int, dtype: str = "", *, selective: float = 0.0
 ) -> Part:
     """(m, k) × (k, n): backward has the gradients of input (m, n) × (n, k) and weight (k, m) × (m, n).
 
@@ -121,7 +122,7 @@ def linear(
     return Part(name, forward, backward, bound_of(setting, forward, dtype), selective)
 
 
-def _scaling(setting: Setting, m: float, n: int, k: int) -> tuple[Timed, Timed]:
+def _scaling(setting: Setting, m: Amount, n: int, k: int) -> tuple[Timed, Timed]:
     """What dynamic scaling adds where no kernel does it on the way: products count the cast of their first operand.
 
     Forward: a maximum over the input (2 bytes an element), a maximum over and a cast of the weight (5). Backward: a
@@ -141,7 +142,7 @@ def sustained(setting: Setting, timed: Timed, dtype: str) -> Timed:
     return Timed(timed.seconds * slower, timed.flops, timed.bytes, timed.measured)
 
 
-def passes(setting: Setting, name: str, elements: float, forward: float, backward: float) -> Part:
+def passes(setting: Setting, name: str, elements: Amount, forward: float, backward: float) -> Part:
     """Reads and writes of so many activations: each way so many times `elements`."""
     size = elements * setting.activation_bytes * setting.traits.elementwise_factor
     kernels = setting.kernels
@@ -152,7 +153,7 @@ def exchange(
     setting: Setting,
     name: str,
     kind: Collective,
-    size: float,
+    size: Amount,
     ranks: int,
     stride: int,
     times: int,
@@ -165,7 +166,10 @@ def exchange(
 
 
 def bound_of(setting: Setting, timed: Timed, dtype: str) -> Bound:
-    """Whether the advertised peaks make this kernel's arithmetic or its memory traffic take longer."""
-    kind = setting.machine.kind
-    memory = timed.bytes / kind.memory_bandwidth_bytes_per_second
-    return "compute" if timed.flops / kind.peak(dtype) >= memory else "memory"
+    """Whether the advertised peaks make this kernel's arithmetic or its memory traffic take longer; of many alike, of
+    all together."""
+    kind, flops, moved = setting.machine.kind, timed.flops, timed.bytes
+    if isinstance(flops, np.ndarray):
+        flops, moved = flops.sum(), moved.sum()
+    memory = moved / kind.memory_bandwidth_bytes_per_second
+    return "compute" if flops / kind.peak(dtype) >= memory else "memory"

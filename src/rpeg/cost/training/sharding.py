@@ -7,7 +7,8 @@ from functools import lru_cache
 
 from rpeg.architecture import Architecture
 from rpeg.cost.execution import Execution
-from rpeg.cost.network import collective_seconds
+from rpeg.cost.kernels import Amount
+from rpeg.cost.network import Collective, collective_seconds
 from rpeg.cost.precision import BYTES_OF
 from rpeg.cost.training.parts import Setting
 from rpeg.plan import Parallelism
@@ -55,7 +56,7 @@ def scatter_seconds(setting: Setting, weights: Mapping[str, int]) -> float:
     return _moved(setting, weights, BYTES_OF[setting.execution.precision.reduced], "reduce_scatter")
 
 
-def _moved(setting: Setting, weights: Mapping[str, int], size: float, kind: str) -> float:
+def _moved(setting: Setting, weights: Mapping[str, int], size: float, kind: Collective) -> float:
     layout = setting.execution.parallelism
     dense, experts = held(weights, layout)
     (ranks, stride), (expert_ranks, expert_stride) = groups(layout)
@@ -68,10 +69,10 @@ def _moved(setting: Setting, weights: Mapping[str, int], size: float, kind: str)
     return seconds + _collective(setting, kind, experts * size, expert_ranks, expert_stride)
 
 
-def _collective(setting: Setting, kind: str, size: float, ranks: int, stride: int) -> float:
+def _collective(setting: Setting, kind: Collective, size: float, ranks: int, stride: int) -> float:
     if ranks < 2 or not size:
         return 0.0
-    return collective_seconds(kind, size, ranks, setting.machine, stride=stride)  # type: ignore[arg-type]
+    return float(collective_seconds(kind, size, ranks, setting.machine, stride=stride))
 
 
 def accumulation_seconds(setting: Setting, weights: Mapping[str, int]) -> float:
@@ -89,20 +90,25 @@ def accumulation_seconds(setting: Setting, weights: Mapping[str, int]) -> float:
     return float(setting.kernels.memory((dense + experts) * (2.0 * gradient + fresh)).seconds)
 
 
-@lru_cache(maxsize=1024)
-def stage_weights(architecture: Architecture, execution: Execution, layers: float) -> tuple[float, float]:
+def stage_weights(architecture: Architecture, execution: Execution, layers: Amount) -> tuple[Amount, Amount]:
     """(dense, expert) numbers that a rank of the fullest pipeline stage trains, before ZeRO."""
-    layout = execution.parallelism
+    layout, share = execution.parallelism, layers / architecture.layers
     if execution.lora_rank is not None:
-        return adapters(architecture, execution.lora_rank) * layers / architecture.layers / layout.tp, 0.0
-    dense = experts = 0.0
-    for layer, count in architecture.groups:
-        d, e = held(architecture.layer_parts(layer), layout)
-        dense, experts = dense + d * count, experts + e * count
-    share = layers / architecture.layers
+        return adapters(architecture, execution.lora_rank) * share / layout.tp, 0.0
+    dense, experts = _all_layers(architecture, layout.tp, layout.ep)
     table = architecture.vocabulary * architecture.hidden / layout.tp
     tables = table if layout.pp > 1 or architecture.tied_embeddings else 2 * table
     return dense * share + tables, experts * share
+
+
+@lru_cache(maxsize=1024)
+def _all_layers(architecture: Architecture, tp: int, ep: int) -> tuple[float, float]:
+    """(dense, expert) numbers of a rank's part of all layers."""
+    dense = experts = 0.0
+    for layer, count in architecture.groups:
+        d, e = held(architecture.layer_parts(layer), Parallelism(tp=tp, ep=ep))
+        dense, experts = dense + d * count, experts + e * count
+    return dense, experts
 
 
 def adapters(architecture: Architecture, rank: int) -> float:

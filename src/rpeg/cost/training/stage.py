@@ -9,13 +9,11 @@ from rpeg.architecture import Architecture
 from rpeg.architecture.model import Head
 from rpeg.cost.execution import Execution
 from rpeg.cost.machine import Machine
-from rpeg.cost.network import collective_seconds
-from rpeg.cost.precision import BYTES_OF
 from rpeg.cost.sequences import Sequences
 from rpeg.cost.training.check import check_batch, check_layout
 from rpeg.cost.training.layer import Passes, end_passes, layer_passes
 from rpeg.cost.training.microbatches import MicroBatches, microbatches
-from rpeg.cost.training.pipeline import Loads, loads_of
+from rpeg.cost.training.pipeline import Loads, hand_over, loads_of
 from rpeg.cost.training.update import update_costs
 from rpeg.cost.tree import Cost, sequence
 
@@ -154,23 +152,14 @@ def _scaled(cost: Cost, seconds: float, work: float) -> Cost:
 
 
 def _pipeline(model: _Model, loads: Loads, work: MicroBatches, ways: int) -> list[Cost]:
-    """Filling and draining, and what stages hand on that does not hide behind their work.
-
-    Interleaved stages post sends early; plain 1F1B waits for each (Narayanan et al. 2021, arXiv:2104.04473, 2.2).
-    """
-    layout = model.execution.parallelism
-    if layout.pp == 1 or not work.count:
+    """Filling and draining, and what stages hand on that does not hide behind their work."""
+    vpp = model.execution.parallelism.vpp
+    if model.execution.parallelism.pp == 1 or not work.count:
         return []
-    size = (
-        work.tokens / layout.cp * model.architecture.hidden * BYTES_OF[model.execution.precision.activations]
-    )
-    size /= layout.tp if layout.sequence_parallel else 1
-    stride = layout.tp * layout.cp * layout.dp
-    hop = collective_seconds("send", size, 2, model.machine, stride=stride)
-    hops = ways * ((layout.pp - 1) + (work.count if layout.vpp == 1 else 0))
+    seconds, moved = hand_over(model.architecture, model.execution, model.machine, work, ways)
     return [
-        Cost("pipeline bubble", loads.fill / layout.vpp, bound="compute"),
-        Cost("pipeline hand-over", hop * hops, bytes=size * ways * work.count, bound="network"),
+        Cost("pipeline bubble", float(loads.fill / vpp), bound="compute"),
+        Cost("pipeline hand-over", float(seconds), bytes=moved, bound="network"),
     ]
 
 

@@ -4,27 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, cast
+from functools import cached_property
+from typing import Literal, NamedTuple
 
 from rpeg import cost
 from rpeg.cluster import Cluster
+from rpeg.cost.generating import Policy
 from rpeg.cost.memory import sequence_cache_bytes
 from rpeg.cost.memory.breakdown import Breakdown
+from rpeg.cost.memory.check import check as check_memory
 from rpeg.cost.network import offload
+from rpeg.cost.training.check import check_layout
+from rpeg.errors import InputError
 from rpeg.ir import Freshness, Graph, Kind, Stage
 from rpeg.plan import Assignment, Copy, Devices, ItemKind, Lowered, Plan, Slot
-from rpeg.sim.costs import Batch
+from rpeg.sim.costs import Batch, Floats
 from rpeg.sim.facts import Facts
-from rpeg.sim.hardware.costs import HardwareCosts
+from rpeg.sim.hardware.costs import HardwareCosts, fetch_seconds, fetched_bytes
 from rpeg.sim.hardware.layouts import execution_of, software_of
 from rpeg.sim.hardware.memory import CACHE, PHASES, uses
-from rpeg.sim.hardware.sites import site
+from rpeg.sim.hardware.sites import Site, site
 from rpeg.sim.hardware.together import Use
 from rpeg.sim.hardware.weights import transfer_cost
 from rpeg.workload import Workload
 
 Resting = Literal["none", "optimizer", "all"]
-RESTING: tuple[Resting, ...] = ("none", "optimizer", "all")
+RESTING: tuple[Resting, Resting, Resting] = ("none", "optimizer", "all")
+
+
+class Taken(NamedTuple):
+    """Of one model that a stage calls, bytes on each device: at the peak, and of what stays."""
+
+    peak: float
+    resting: float
 
 
 @dataclass(frozen=True)
@@ -69,43 +81,69 @@ class Alone:
     assignment: Assignment
     trained: frozenset[str] = frozenset()
 
-    def seconds(self, batch: Batch) -> tuple[float, ...]:
-        """Of an item, by the models that the stage calls; what every item takes counts with the first.
-
-        Raises InputError where the layout divides neither the model nor the batch.
-        """
+    def host_seconds(self, batch: Batch) -> float:
+        """Of an item of a stage that has no model."""
         tree, _ = self._costs().answer(Slot(ItemKind.RUN, self.stage.name), batch)
-        if not self.stage.models:
-            return (tree.seconds,)
-        train = self.stage.kind is Kind.TRAIN
-        called = self.stage.models if train else tuple(call.model for call in self.stage.calls)
-        arriving = len(tree.children) - len(called)
-        found = dict.fromkeys(self.stage.models, 0.0)
-        for model, child in zip(called, tree.children[arriving:], strict=True):
-            found[cast(str, model)] += child.seconds
-        found[self.stage.models[0]] += sum(child.seconds for child in tree.children[:arriving])
-        return tuple(found.values())
+        return tree.seconds
 
-    def generation(self, batch: Batch, cache_bytes: float) -> tuple[float, tuple[float, ...]]:
-        """(seconds, offset of each sample) of a generator's item with a cache of this size on each device."""
-        costs = self._costs({self.stage.name: cache_bytes})
-        tree, offsets = costs.answer(Slot(ItemKind.RUN, self.stage.name), batch)
-        return max(tree.seconds, max(offsets, default=0.0)), offsets
+    @property
+    def can_run(self) -> bool:
+        """Whether the layout divides the models of a stage that trains or scores."""
+        try:
+            execution = self.execution(self.stage.kind is Kind.TRAIN)
+            for model in self.stage.models:
+                check_layout(self.facts.architectures[model], execution, self.machine)
+                check_memory(self.facts.architectures[model], execution)
+        except InputError:
+            return False
+        return True
+
+    def taken(self) -> tuple[Taken, ...]:
+        """Of every model that the stage calls; see `held` for all of it."""
+        if self.stage.kind is Kind.GENERATE:
+            held = self._of_engine()
+            return (Taken(held.peak, held.weights),)
+        return tuple(Taken(_peak(use), sum(use.resting)) for use in self._uses)
+
+    def generation(self, batches: Sequence[Batch], cache_bytes: float) -> list[tuple[float, Floats]]:
+        """(seconds, offset of each sample) of a generator's items with a cache of this size on each device.
+
+        Raises InputError or InfeasibleError where the layout or a sample does not fit.
+        """
+        found = cost.completions(
+            self.facts.architectures[self.stage.models[0]],
+            [batch.lengths for batch in batches],
+            self.execution(False),
+            self.machine,
+            samples_per_prompt=self.workload.samples_per_prompt,
+            policy=Policy(max_rows=self.assignment.microbatch, cache_bytes=cache_bytes),
+        )
+        sizes = (fetched_bytes(self.graph, self.stage, batch) for batch in batches)
+        fetched = [
+            fetch_seconds(self.stage, self.assignment, self.site, size) if size else 0.0 for size in sizes
+        ]
+        return [
+            (max(seconds + before, float(offsets.max()) + before), offsets + before)
+            for (seconds, offsets), before in zip(found, fetched, strict=True)
+        ]
 
     def held(self) -> tuple[Held, ...]:
         """Of every model that the stage calls."""
         if self.stage.kind is Kind.GENERATE:
             return (self._of_engine(),)
-        whole = tuple(uses(self._plan(), self._lowered(), self.facts, (self.stage.name,)))
-        apart = whole
+        whole = apart = self._uses
         if self.stage.kind is Kind.INFERENCE and self.trained:
             apart = tuple(uses(self._plan("optimizer"), self._lowered(), self.facts, (self.stage.name,)))
         return tuple(self._held(*pair) for pair in zip(whole, apart, strict=True))
 
+    @cached_property
+    def _uses(self) -> tuple[Use, ...]:
+        return tuple(uses(self._plan(), self._lowered(), self.facts, (self.stage.name,)))
+
     def engine(self) -> Engine:
         """Of a generator."""
-        model, execution = self.stage.models[0], self._execution()
-        machine, w = self._machine(), self.workload
+        model, execution = self.stage.models[0], self.execution(False)
+        machine, w = self.machine, self.workload
         rows, longest = self.assignment.microbatch, w.longest
         architecture = self.facts.architectures[model]
         found = cost.generate_memory(architecture, execution, machine, rows=rows, context=longest)
@@ -119,11 +157,11 @@ class Alone:
         )
 
     def _of_engine(self) -> Held:
-        model, execution = self.stage.models[0], self._execution()
+        model, execution = self.stage.models[0], self.execution(False)
         found = cost.generate_memory(
             self.facts.architectures[model],
             execution,
-            self._machine(),
+            self.machine,
             rows=self.assignment.microbatch,
             context=self.workload.longest,
         )
@@ -132,49 +170,64 @@ class Alone:
         weights = sum(
             line.bytes for line in lines if line.pool == "state" and line.name.startswith("parameters")
         )
-        host = tuple(self._host(model, "none") for _ in RESTING)
-        return Held(0.0, 0.0, weights, 0.0, 0.0, (0.0, 0.0, 0.0), (*host, self._processes(model)))  # type: ignore[arg-type]
+        return Held(0.0, 0.0, weights, 0.0, 0.0, (0.0, 0.0, 0.0), self._host(model, ("none",) * 3))
 
     def _held(self, use: Use, apart: Use) -> Held:
         weights, more = use.resting
         model = use.tenant.split(" copy for ")[0]
         sizes = (weights, more, weights + more)
-        machine = self._machine()
+        machine = self.machine
         moves = tuple(offload(size, machine).seconds if size else 0.0 for size in sizes)
-        host = tuple(self._host(model, how) for how in RESTING)
         return Held(
-            max(phase.device_bytes for phase in use.phases),
-            max(phase.device_bytes for phase in apart.phases),
+            _peak(use),
+            _peak(apart),
             weights,
             more,
             max(phase.pool_bytes("process") for phase in use.phases),
             moves,  # type: ignore[arg-type]
-            (*host, self._processes(model)),  # type: ignore[arg-type]
+            self._host(model, RESTING),
         )
 
-    def _host(self, model: str, how: Resting) -> float:
-        lines = self._host_breakdown(model, how).lines
-        return sum(line.bytes for line in lines if line.pool != "process")
-
-    def _processes(self, model: str) -> float:
-        return self._host_breakdown(model, "none").pool_bytes("process")
+    def _host(self, model: str, ways: tuple[Resting, Resting, Resting]) -> tuple[float, float, float, float]:
+        """Bytes of a node's host under each way of resting, and of its processes."""
+        found = {how: self._host_breakdown(model, how) for how in dict.fromkeys(ways)}
+        processes = found[ways[0]].pool_bytes("process")
+        none, optimizer, both = (found[how].device_bytes - processes for how in ways)
+        return none, optimizer, both, processes
 
     def _host_breakdown(self, model: str, how: Resting) -> Breakdown:
         trained = self.stage.kind is Kind.TRAIN
-        execution = replace(self._execution(trained), offload=how)
+        execution = self.execution(trained)
+        execution = execution if how == "none" else replace(execution, offload=how)
         heads = self.graph.model(model).heads
         architecture = self.facts.architectures[model]
-        return cost.host_memory(architecture, execution, self._machine(), heads=heads, trained=trained)
+        return cost.host_memory(architecture, execution, self.machine, heads=heads, trained=trained)
 
-    def _execution(self, trained: bool = False) -> cost.Execution:
-        return execution_of(self.workload, self.facts, self.stage, self.assignment, trained=trained)
+    def execution(self, trained: bool) -> cost.Execution:
+        """trained: with weights that are trained in place."""
+        return self._trained if trained else self._served
 
-    def _machine(self) -> cost.Machine:
+    @cached_property
+    def _trained(self) -> cost.Execution:
+        return execution_of(self.workload, self.facts, self.stage, self.assignment, trained=True)
+
+    @cached_property
+    def _served(self) -> cost.Execution:
+        return execution_of(self.workload, self.facts, self.stage, self.assignment, trained=False)
+
+    @cached_property
+    def machine(self) -> cost.Machine:
+        """The devices under the software that runs the stage."""
+        return self.site.machine(software_of(self.facts, self.stage))
+
+    @cached_property
+    def site(self) -> Site:
+        """Where its block lies."""
         assert isinstance(self.assignment.block, Devices)
-        return site(self.cluster, self.assignment.block).machine(software_of(self.facts, self.stage))
+        return site(self.cluster, self.assignment.block)
 
-    def _costs(self, caches: dict[str, float] | None = None) -> HardwareCosts:
-        return HardwareCosts(self._plan(), self.facts, self._lowered(), caches)
+    def _costs(self) -> HardwareCosts:
+        return HardwareCosts(self._plan(), self.facts, self._lowered())
 
     def _plan(self, trainers: Resting = "none") -> Plan:
         """The stage alone, beside the trainers of its models on the same devices."""
@@ -205,6 +258,10 @@ def transfer_seconds(
     """Of a model's weights from its trainer's layout to a consumer's; ends: both, at their blocks."""
     copy = Copy("", model, ends[0].stage, (ends[1].stage,), 1, Freshness.EXACT)
     return transfer_cost(Plan(graph, cluster, workload, tuple(ends)), facts, copy).seconds
+
+
+def _peak(use: Use) -> float:
+    return max(phase.device_bytes for phase in use.phases)
 
 
 def _without_cache(phase: Breakdown) -> float:

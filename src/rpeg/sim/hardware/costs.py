@@ -13,7 +13,8 @@ from rpeg import cost
 from rpeg.architecture import Head
 from rpeg.cost import Cost, Sequences, Timing
 from rpeg.cost.generating import Policy
-from rpeg.ir import Kind, Stage
+from rpeg.cost.kernels import Amount
+from rpeg.ir import Call, Graph, Kind, Stage
 from rpeg.plan import Assignment, Devices, Host, ItemKind, Lowered, Plan, Slot
 from rpeg.sim.costs import Answer, Batch, Ints
 from rpeg.sim.facts import Facts
@@ -21,6 +22,7 @@ from rpeg.sim.hardware.layouts import execution_of
 from rpeg.sim.hardware.memory import cache_of
 from rpeg.sim.hardware.sites import Site, site
 from rpeg.sim.hardware.weights import moves, transfer_cost
+from rpeg.workload import Workload
 
 # A token, a version or a number of a column.
 _WORD_BYTES = 8
@@ -118,24 +120,20 @@ class HardwareCosts:
         return w.prompt_lengths.quantiles(quantiles), w.response_lengths.quantiles(quantiles)
 
     def _infer(self, stage: Stage, assignment: Assignment, batch: Batch) -> list[Cost]:
-        sequences = Sequences.of(*batch.lengths)
         machine = self._site(assignment).machine(self._facts.trainer)
         trees = []
         for call in stage.calls:
             assert call.model is not None
-            gives = {datum for op in call.ops for datum in op.gives}
-            heads = self._plan.graph.model(call.model).heads
-            asked = _asked(heads, gives)
+            asked = asked_heads(self._plan.graph, call)
             trained = self._trains(stage, call.model)
             execution = self._execution(stage, assignment, trained=trained)
             architecture = self._facts.architectures[call.model]
-            trees.append(cost.infer_stage(architecture, sequences, execution, machine, heads=asked))
+            trees.append(cost.infer_stage(architecture, batch.sequences, execution, machine, heads=asked))
         return trees
 
     def _train(self, stage: Stage, assignment: Assignment, batch: Batch) -> list[Cost]:
         w = self._plan.workload
-        count = max(1, w.minibatches * len(batch.ids) // w.samples)  # fewer where they come as they are ready
-        sequences = _times(Sequences.of(*batch.lengths), w.epochs)
+        sequences = _times(batch.sequences, w.epochs)
         machine = self._site(assignment).machine(self._facts.trainer)
         execution = self._execution(stage, assignment, trained=True)
         trees = []
@@ -144,7 +142,7 @@ class HardwareCosts:
             architecture = self._facts.architectures[model]
             trees.append(
                 cost.train_stage(
-                    architecture, sequences, execution, machine, updates=count * w.epochs, heads=heads
+                    architecture, sequences, execution, machine, updates=updates_of(w, batch), heads=heads
                 )
             )
         return trees
@@ -155,21 +153,11 @@ class HardwareCosts:
         return [cost.columns(len(batch.ids) or self._plan.workload.samples, self._host_timing)]
 
     def _moved(self, stage: Stage, assignment: Assignment, batch: Batch) -> Cost:
-        """Samples that the stage's edges bring, over the slowest link to the block; each replica takes its own."""
-        data = [edge.data for edge in self._plan.graph.data_into(stage.name)]
-        if not data or not batch.ids:
+        """Samples that the stage's edges bring."""
+        size = fetched_bytes(self._plan.graph, stage, batch)
+        if not size:
             return Cost("fetch samples", 0.0, bound="network")
-        prompts, responses = (int(lengths.sum()) for lengths in batch.lengths)
-        words = {
-            "prompts": prompts,
-            "rollouts": prompts + 2 * responses,
-            "rewards": len(batch.ids),
-            "model_rewards": len(batch.ids),
-        }
-        size = float(_WORD_BYTES * sum(words.get(name, responses) for name in data))
-        link = self._site(assignment).fabric.levels[-1][0]
-        replicas = max(1, assignment.parallelism.dp // assignment.replicas(stage.kind))
-        seconds = link.latency_seconds + size / replicas / link.bandwidth_bytes_per_second
+        seconds = fetch_seconds(stage, assignment, self._site(assignment), size)
         return Cost("fetch samples", seconds, bytes=size, bound="network")
 
     def _execution(self, stage: Stage, assignment: Assignment, *, trained: bool) -> cost.Execution:
@@ -206,8 +194,37 @@ class HardwareCosts:
         return Timing(self._plan.cluster.kinds[0], self._facts.dtype)
 
 
-def _asked(heads: tuple[str, ...], gives: set[str]) -> tuple[Head, ...]:
+def fetched_bytes(graph: Graph, stage: Stage, batch: Batch) -> float:
+    """Of the samples of a batch that a stage's edges bring."""
+    if not batch.ids:
+        return 0.0
+    prompts, responses = (int(lengths.sum()) for lengths in batch.lengths)
+    words = {
+        "prompts": prompts,
+        "rollouts": prompts + 2 * responses,
+        "rewards": len(batch.ids),
+        "model_rewards": len(batch.ids),
+    }
+    data = [edge.data for edge in graph.data_into(stage.name)]
+    return float(_WORD_BYTES * sum(words.get(name, responses) for name in data))
+
+
+def fetch_seconds(stage: Stage, assignment: Assignment, place: Site, size_bytes: Amount) -> Amount:
+    """Over the slowest link to the block; each replica takes its own samples."""
+    link = place.fabric.levels[-1][0]
+    replicas = max(1, assignment.parallelism.dp // assignment.replicas(stage.kind))
+    return link.latency_seconds + size_bytes / replicas / link.bandwidth_bytes_per_second
+
+
+def updates_of(workload: Workload, batch: Batch) -> int:
+    """Optimizer steps over a batch, of all epochs; fewer than a step's where samples come as they are ready."""
+    return max(1, workload.minibatches * len(batch.ids) // workload.samples) * workload.epochs
+
+
+def asked_heads(graph: Graph, call: Call) -> tuple[Head, ...]:
     """The heads whose outputs a call gives."""
+    assert call.model is not None
+    heads, gives = graph.model(call.model).heads, {datum for op in call.ops for datum in op.gives}
     logprobs = any("logprob" in datum for datum in gives)
     found = tuple(h for h in heads if (h == "lm") == logprobs or len(gives) > 1)
     return cast("tuple[Head, ...]", found or heads)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 from typing import cast
 
 from rpeg import cost
@@ -32,13 +33,14 @@ def execution_of(
     Micro-batches are packed: as many tokens as `microbatch` samples of the mean length have. Logits are computed in
     chunks. Engines replay captured graphs where they can.
     """
-    layout = replace(assignment.parallelism, dp=assignment.parallelism.dp // items)
+    layout = assignment.parallelism
+    layout = layout if items == 1 else replace(layout, dp=layout.dp // items)
     if stage.kind is Kind.GENERATE:
         graphs = cost.stack(facts.engine).serving.graphs
         return Execution(layout, _serving(facts.dtype), assignment.microbatch, graphs=graphs)
     return Execution(
         layout,
-        _training(facts) if trained else _serving(facts.dtype),
+        _training(facts.dtype, facts.trainer) if trained else _serving(facts.dtype),
         assignment.microbatch,
         token_budget=assignment.microbatch * mean_tokens(workload),
         recompute=cast(Recompute, assignment.recompute),  # one of them: a rule of `check`
@@ -89,6 +91,7 @@ def _violations(plan: Plan, facts: Facts) -> Iterator[str]:
                 yield f"stage {stage.name}: {error}"
 
 
+@lru_cache(maxsize=16)
 def _serving(dtype: str) -> Precision:
     """Weights that are only read."""
     if dtype in ("bfloat16", "float16"):
@@ -96,8 +99,9 @@ def _serving(dtype: str) -> Precision:
     return replace(FLOAT32, compute=dtype, weights=dtype, cache=dtype, activations=dtype)
 
 
-def _training(facts: Facts) -> Precision:
-    if facts.dtype not in ("bfloat16", "float16"):
-        return replace(_serving(facts.dtype), gradients=facts.dtype, moments=facts.dtype)
-    mixed = replace(MIXED, compute=facts.dtype, weights=facts.dtype, activations=facts.dtype)
-    return mixed if facts.trainer in _MASTER_COPIES else replace(mixed, weights="float32", master=False)
+@lru_cache(maxsize=16)
+def _training(dtype: str, trainer: str) -> Precision:
+    if dtype not in ("bfloat16", "float16"):
+        return replace(_serving(dtype), gradients=dtype, moments=dtype)
+    mixed = replace(MIXED, compute=dtype, weights=dtype, activations=dtype)
+    return mixed if trainer in _MASTER_COPIES else replace(mixed, weights="float32", master=False)

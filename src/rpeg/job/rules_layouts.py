@@ -1,0 +1,157 @@
+"""What must hold of the layouts that a job's `plan` gives: as far as it can be told without a cost model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from rpeg.errors import InputError, nearest
+from rpeg.ir import Graph, Kind, Stage
+from rpeg.job.problems import Problem
+from rpeg.job.schema import Job
+from rpeg.job.wishes import StageLayout
+from rpeg.plan.assignment import ranges
+from rpeg.transforms.sharing import Sharing
+
+LOCAL_KEYS = frozenset({"devices", "dp", "zero", "microbatch"})
+"""What processes of this machine can be told."""
+
+_WITHOUT_EFFECT = {
+    Kind.GENERATE: {"zero": "an engine holds whole models", "recompute": "nothing is trained there"},
+    Kind.INFERENCE: {"recompute": "nothing is trained there"},
+}
+
+
+def layouts_are_of_stages(job: Job) -> Iterator[Problem]:
+    """Every stage that is named is one of the job's and calls a model."""
+    if not job.plan.layouts and not job.plan.colocate:
+        return
+    stages = {stage.name for stage in wished_graph(job).stages if stage.models}
+    for name in job.plan.layouts:
+        if name not in stages:
+            yield Problem(("plan", "layouts", name), f"is no stage of this job. {nearest(name, stages)}")
+    for place, name in enumerate(job.plan.colocate):
+        if name not in stages:
+            yield Problem(
+                ("plan", "colocate", str(place)), f"'{name}' is no stage of this job. {nearest(name, stages)}"
+            )
+
+
+def layouts_have_devices(job: Job) -> Iterator[Problem]:
+    """Devices that are there, each once, in whole replicas; and no more said of processes than they can do."""
+    count = _devices(job)
+    for stage, layout in _given(job):
+        if job.is_local and (other := [key for key in layout.given if key not in LOCAL_KEYS]):
+            text = (
+                f"processes of this machine run {', '.join(sorted(LOCAL_KEYS))} as they are told. Remove it."
+            )
+            yield Problem(("plan", "layouts", stage.name, other[0]), text)
+        for key, why in _WITHOUT_EFFECT.get(stage.kind, {}).items():
+            if getattr(layout, key) not in (None, 0, "none"):
+                text = f"is {getattr(layout, key)}, which has no effect on {stage.name}: {why}. Remove it."
+                yield Problem(("plan", "layouts", stage.name, key), text)
+        if layout.offload == "optimizer" and stage.kind is not Kind.TRAIN:
+            yield Problem(
+                ("plan", "layouts", stage.name, "offload"),
+                "is optimizer, and nothing is trained. Set all or none.",
+            )
+        if count is not None:
+            yield from _devices_exist(stage, layout, count)
+            yield from _degrees_multiply(stage, layout, count)
+
+
+def batch_divides_over_replicas(job: Job) -> Iterator[Problem]:
+    """Every replica has its share of a minibatch, or of the prompts."""
+    for stage, layout in _given(job):
+        dp, key = layout.dp, ("plan", "layouts", stage.name, "dp")
+        if dp is None:
+            continue
+        if stage.kind is Kind.TRAIN and job.batch.minibatch_samples % dp:
+            size = job.batch.minibatch_samples
+            choices = [n for n in range(1, size + 1) if size % n == 0]
+            near = [
+                str(n) for n in ([n for n in choices if n < dp][-1:] + [n for n in choices if n > dp][:1])
+            ]
+            text = f"is {dp}, which does not divide minibatches of {size} samples. Nearest legal: {' or '.join(near)}."
+            yield Problem(key, text)
+        if stage.kind is Kind.GENERATE and dp > job.batch.prompts:
+            text = f"is {dp}, but a step has {job.batch.prompts} prompts: some replicas would have none."
+            yield Problem(key, text)
+
+
+def colocated_agree(job: Job) -> Iterator[Problem]:
+    """Stages that are to be together are given no two sets of devices."""
+    places = {
+        name: job.plan.layouts[name].devices
+        for name in job.plan.colocate
+        if name in job.plan.layouts and job.plan.layouts[name].devices is not None
+    }
+    if len(set(places.values())) > 1:
+        said = ", ".join(f"{name} {_shown(value)}" for name, value in places.items())
+        yield Problem(
+            ("plan", "colocate"),
+            f"names stages of different devices: {said}. Make them equal, or leave them out.",
+        )
+    if len(job.plan.colocate) == 1:
+        yield Problem(
+            ("plan", "colocate"),
+            f"names one stage, {job.plan.colocate[0]}. Name those that it is to be with.",
+        )
+
+
+def wished_graph(job: Job) -> Graph:
+    """The job's graph with the structure that its plan is to have."""
+    graph = job.graph()
+    for sharing in list(Sharing.candidates(graph))[:1] if job.plan.actor_critic_sharing else ():
+        graph = sharing.apply(graph)
+    return graph
+
+
+def _given(job: Job) -> Iterator[tuple[Stage, StageLayout]]:
+    if job.plan.layouts:
+        yield from (
+            (s, job.plan.layouts[s.name])
+            for s in wished_graph(job).stages
+            if s.name in job.plan.layouts and s.models
+        )
+
+
+def _devices(job: Job) -> int | None:
+    """None where the cluster is wrong, which is another rule's matter."""
+    try:
+        return job.devices
+    except InputError:
+        return None
+
+
+def _devices_exist(stage: Stage, layout: StageLayout, count: int) -> Iterator[Problem]:
+    key, asked = ("plan", "layouts", stage.name, "devices"), layout.devices
+    if isinstance(asked, int) and asked > count:
+        yield Problem(key, f"is {asked}, but the cluster has {count} devices. Set it to {count} or less.")
+    if isinstance(asked, tuple):
+        beyond = [i for i in asked if i >= count]
+        if beyond:
+            yield Problem(key, f"names device {beyond[0]}, but the cluster has devices 0 to {count - 1}.")
+        if not asked or len(set(asked)) < len(asked):
+            yield Problem(key, "names a device twice." if asked else "names no device.")
+
+
+def _degrees_multiply(stage: Stage, layout: StageLayout, count: int) -> Iterator[Problem]:
+    """dp × tp × pp × cp is the number of devices, as far as they are given; cp is 1 where it is not."""
+    given = [name for name in ("dp", "tp", "pp", "cp") if getattr(layout, name) is not None]
+    product = prod(getattr(layout, name) for name in given)
+    devices = len(layout.devices) if isinstance(layout.devices, tuple) else layout.devices
+    said = " × ".join(f"{name} {getattr(layout, name)}" for name in given)
+    words = f"{said} = {product}" if len(given) > 1 else said
+    key, whole = ("plan", "layouts", stage.name), {"dp", "tp", "pp"} <= set(given)
+    if devices is not None and (devices % product or (whole and devices != product)):
+        yield Problem(key, f"has {words} and {devices} devices. Change one of them so that they agree.")
+    elif devices is None and product > count:
+        yield Problem(key, f"has {words}, but the cluster has {count} devices.")
+
+
+def _shown(devices: object) -> str:
+    return ranges(devices) if isinstance(devices, tuple) else f"{devices} of them"
+
+
+RULES = (layouts_are_of_stages, layouts_have_devices, batch_divides_over_replicas, colocated_agree)

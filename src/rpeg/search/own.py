@@ -1,0 +1,231 @@
+"""The plan that a job gives layouts for: predicted as it is said, what is left open chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+
+from rpeg.errors import InputError
+from rpeg.ir import Graph, Kind, Stage
+from rpeg.plan import Assignment, Devices, Host, Parallelism, Plan, check, lower
+from rpeg.search.candidate import Baseline, Candidate
+from rpeg.search.constructions import Construction
+from rpeg.search.given import blocks, cut, sized
+from rpeg.search.layouts import _best, _bundles, _divides, _offload, _pieces, _sharded
+from rpeg.search.placements import Placement, Sizes, placements, sizes_of
+from rpeg.search.problem import Problem
+from rpeg.search.structures import generators
+from rpeg.sim import DeviceMemory, Draws, Memo, StageCosts, device_memory, estimate, ordered, stages_in
+from rpeg.sim.hardware import check_layouts
+from rpeg.sim.hardware.sites import site
+from rpeg.transforms.asynchrony import BoundedAsynchrony
+from rpeg.units import GIB
+
+NAME = "as the job says"
+
+_DEGREES = (1, 2, 4, 8)
+_ROUNDS = 3
+"""In which layouts are chosen anew for what is missing with the ones before."""
+
+
+def own_plan(problem: Problem, seed: int = 0) -> Baseline:
+    """The fastest plan that has all that `problem.given` says, with no change of structure that is not asked for.
+
+    Without a candidate where it cannot run or does not fit: the reason says what is wrong or how much is missing.
+    """
+    draws = Draws(problem.workload, seed)
+    memo: Memo = {}
+    found, refused = list[Candidate](), list[tuple[float, str]]()
+    for construction in _constructions(problem):
+        try:
+            plan, short = _fitted(problem, construction)
+            if short is not None:
+                refused.append((short.short_bytes, _lack(plan, short)))
+                continue
+            plan = check(ordered(plan, construction.shifts, StageCosts(plan, problem.facts, memo), draws))
+        except InputError as error:
+            refused.append((float("inf"), " ".join(str(error).split("\n")[-1].split())))
+            continue
+        found.append(Candidate(construction, plan, estimate(plan, problem.facts, memo=memo, draws=draws)))
+    if not found:
+        return Baseline(NAME, None, min(refused, key=lambda one: one[0])[1])
+    return Baseline(NAME, min(found, key=lambda c: c.estimate.step.mean_seconds))
+
+
+def check_given(problem: Problem) -> None:
+    """Raises InputError where no plan could have the layouts that are given, whatever memory there is."""
+    errors = list[InputError]()
+    for construction in _constructions(problem) if problem.given else ():
+        try:
+            _assembled(problem, construction, next(iter(sizes_of(problem))), {})
+        except InputError as error:
+            errors.append(error)
+        else:
+            return
+    if errors:
+        raise errors[0]
+
+
+def _constructions(problem: Problem) -> Iterator[Construction]:
+    """Where stages go of which nothing is said: wherever good plans have them, or all where others are told to go."""
+    construction = Construction(problem.graph, Placement(NAME, {}), problem.applied)
+    for transform in _asynchrony(problem):
+        graph, applied = transform.apply(construction.graph), (*construction.applied, transform)
+        construction = replace(construction, graph=graph, applied=applied, staleness=transform.staleness)
+    seen = set[tuple[tuple[str, tuple[int, ...]], ...]]()
+    for free in _free_blocks(problem, construction.graph):
+        found = _placed(problem, construction.graph, free)
+        key = tuple(sorted(found.items()))
+        if key not in seen:
+            seen.add(key)
+            yield replace(construction, placement=Placement(NAME, found))
+
+
+def _asynchrony(problem: Problem) -> Iterator[BoundedAsynchrony]:
+    wished = problem.permissions.wished_staleness
+    for stage in generators(problem.graph) if wished else ():
+        yield BoundedAsynchrony(stage.name, wished or 0, problem.permissions.freshness)
+
+
+def _free_blocks(problem: Problem, graph: Graph) -> Iterator[Mapping[str, tuple[int, ...]]]:
+    names = [stage.name for stage in graph.stages if stage.models]
+    everything = tuple(range(len(problem.cluster)))
+    told = _placed(problem, graph, dict.fromkeys(names, everything))
+    used = {i for name, block in told.items() if problem.given.of(name).devices is not None for i in block}
+    rest = tuple(i for i in everything if i not in used)
+    for block in dict.fromkeys((everything, *((rest,) if rest else ()), *told.values())):
+        yield dict.fromkeys(names, block)
+    yield from (placement.blocks for placement in placements(problem))
+
+
+def _placed(
+    problem: Problem, graph: Graph, free: Mapping[str, tuple[int, ...]]
+) -> dict[str, tuple[int, ...]]:
+    """Blocks by stage; what only observes goes with its model's trainer."""
+    stages = {stage.name: stage.kind for stage in graph.stages if stage.models}
+    found = blocks(problem.given, stages, free, len(problem.cluster))
+    for name in graph.observers() & stages.keys():
+        trainer = graph.trainer(graph.stage(name).models[0])
+        found[name] = found[trainer.name] if trainer else found[name]
+    return found
+
+
+def _fitted(problem: Problem, construction: Construction) -> tuple[Plan, DeviceMemory | None]:
+    """With as little offloading as will do and the sizes that fit; else the nearest, and the device that is short."""
+    nearest: tuple[Plan, DeviceMemory] | None = None
+    for sizes in sizes_of(problem):
+        taken: dict[str, float] = {}
+        for _ in range(_ROUNDS):
+            plan = _assembled(problem, construction, sizes, taken)
+            short = _shortest(problem, plan)
+            if not short.short_bytes:
+                return plan, None
+            if nearest is None or short.short_bytes < nearest[1].short_bytes:
+                nearest = plan, short
+            for name in stages_in(plan, short, short.peak.phase):
+                taken[name] = taken.get(name, 0.0) + short.short_bytes
+    assert nearest is not None
+    return nearest
+
+
+def _shortest(problem: Problem, plan: Plan) -> DeviceMemory:
+    memory = device_memory(plan, lower(plan.graph, plan.assignments, plan.workload), problem.facts)
+    return max(memory, key=lambda m: m.short_bytes)
+
+
+def _assembled(
+    problem: Problem, construction: Construction, sizes: Sizes, taken: Mapping[str, float]
+) -> Plan:
+    """Raises PlanError where a layout that is said does not divide its model, with both numbers."""
+    problem = replace(problem, graph=construction.graph)
+    chooser = _Chooser(problem, construction.placement.blocks, sizes, taken, {})
+    graph = construction.graph
+    for stage in sorted(graph.stages, key=lambda s: s.kind is not Kind.TRAIN):
+        chooser.found[stage.name] = chooser.assigned(stage)
+    assigned = tuple(chooser.found[stage.name] for stage in graph.stages)
+    applied = tuple(map(str, construction.applied))
+    plan = Plan(graph, problem.cluster, problem.workload, assigned, (), applied)
+    if not problem.is_local:
+        check_layouts(plan, problem.facts)
+    return plan
+
+
+@dataclass(frozen=True)
+class _Chooser:
+    """found: the assignments so far, trainers first. taken: bytes that a stage's devices have not got."""
+
+    problem: Problem
+    blocks: Mapping[str, tuple[int, ...]]
+    sizes: Sizes
+    taken: Mapping[str, float]
+    found: dict[str, Assignment]
+
+    def assigned(self, stage: Stage) -> Assignment:
+        """As it is said, and the fastest of what that leaves open."""
+        if not stage.models:
+            return Assignment(stage.name, Host(0))
+        wish, block = self.problem.given.of(stage.name), self.blocks[stage.name]
+        if self.problem.is_local:
+            return self._local(stage, block)
+        trainer = self.problem.graph.trainer(stage.models[0])
+        scores = stage.kind is Kind.INFERENCE and trainer is not None
+        if scores and trainer is not None and self.blocks[trainer.name] == block and not wish.cuts:
+            own = replace(self.found[trainer.name], stage=stage.name, recompute="none", offload="none")
+            return sized(wish, own)  # the same layout: it uses the trainer's weights
+        options = list(self._options(stage, block))
+        if not options:
+            raise InputError(self._no_layout(stage, block))
+        try:
+            best = _best(self.problem, stage, iter(options), self.taken.get(stage.name, 0.0))
+        except InputError:  # none divides the model: `check_layouts` says why
+            best = options[0]
+        return replace(best, bundles=_bundles(best))
+
+    def _local(self, stage: Stage, block: tuple[int, ...]) -> Assignment:
+        w, dp = self.problem.workload, len(block)
+        updates = w.minibatches if stage.kind is Kind.TRAIN else 1
+        most = self.sizes.slots if stage.kind is Kind.GENERATE else self.sizes.microbatch
+        free = Assignment(stage.name, Devices(block), microbatch=min(-(-w.samples // (dp * updates)), most))
+        wish = self.problem.given.of(stage.name)
+        layout = cut(wish, Parallelism(dp=dp), dp, generates=stage.kind is Kind.GENERATE)
+        if layout is None:
+            raise InputError(self._no_layout(stage, block))
+        return sized(wish, replace(free, parallelism=layout))
+
+    def _options(self, stage: Stage, block: tuple[int, ...]) -> Iterator[Assignment]:
+        """Pipelines last."""
+        problem, wish = self.problem, self.problem.given.of(stage.name)
+        width = site(problem.cluster, Devices(block)).fabric.devices_per_node
+        offload = _offload(problem, dict(self.blocks), self.sizes.level, stage)
+        tried = set[Parallelism]()
+        pps = (wish.pp,) if wish.pp else _DEGREES
+        tps = (wish.tp,) if wish.tp else tuple(degree for degree in _DEGREES if degree <= width)
+        for pp, tp in product(pps, tps):
+            if pp * tp <= len(block):
+                for free in _sharded(problem, stage, len(block), width, tp, pp):
+                    layout = cut(wish, free, len(block), generates=stage.kind is Kind.GENERATE)
+                    if layout is None or layout in tried or not _divides(problem, stage, layout):
+                        continue
+                    tried.add(layout)
+                    for size, recompute in _pieces(problem, stage, layout):
+                        option = Assignment(stage.name, Devices(block), layout, size, recompute=recompute)
+                        yield sized(wish, replace(option, offload=offload))
+
+    def _no_layout(self, stage: Stage, block: tuple[int, ...]) -> str:
+        w, wish = self.problem.workload, self.problem.given.of(stage.name)
+        degrees = [key for key in ("dp", "tp", "pp", "cp") if getattr(wish, key) is not None]
+        said = " × ".join(f"{key} {getattr(wish, key)}" for key in degrees)
+        return (
+            f"stage {stage.name}: {said or 'no layout'} on {len(block)} devices does not divide them and {w.samples} "
+            f"samples in {w.minibatches} minibatches; change the degrees or the number of devices"
+        )
+
+
+def _lack(plan: Plan, short: DeviceMemory) -> str:
+    phase = short.peak.phase
+    return (
+        f"does not fit: {short.name} lacks {short.short_bytes / GIB:.1f} GiB in phase {phase} of "
+        f"{', '.join(stages_in(plan, short, phase))} ({short.peak.bytes / GIB:.1f} needed, "
+        f"{short.capacity_bytes / GIB:.1f} there)"
+    )

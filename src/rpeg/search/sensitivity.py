@@ -1,0 +1,144 @@
+"""What a plan's step time depends on: the same job with a node more, faster links, a shorter tail, older weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from rpeg.errors import InputError
+from rpeg.plan import check
+from rpeg.search.candidate import Candidate
+from rpeg.search.changes import Change, Devices, FasterLinks, ShorterTail, Staleness, more_nodes
+from rpeg.search.problem import Problem
+from rpeg.search.rank import FINAL_STEPS, plan_job
+from rpeg.sim import Draws, estimate
+
+WORTH = 0.01
+"""Share of the step that a node must bring; where it does not, twice the devices are looked at too."""
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a change brings. words, cost, learning: of the change, in words; learning is "" where nothing is changed.
+
+    before_seconds: the chosen plan's mean step. kept_seconds: that plan's under the change, None where it is none then.
+    replanned_seconds: of the best plan then, None where none was looked for or found, and reason says why.
+    plan: that plan's name. devices: before and after.
+    """
+
+    words: str
+    cost: str
+    learning: str
+    before_seconds: float
+    kept_seconds: float | None
+    replanned_seconds: float | None
+    plan: str
+    reason: str
+    devices: tuple[int, int]
+
+    @property
+    def change(self) -> str:
+        """The change with what it costs and what it changes in learning."""
+        changes = f"; changes what is learned: {self.learning}" if self.learning else ""
+        return f"{self.words} ({self.cost}{changes})"
+
+    @property
+    def after_seconds(self) -> float:
+        """The better of both; infinite where nothing runs."""
+        return min(filter(None, (self.kept_seconds, self.replanned_seconds)), default=math.inf)
+
+    @property
+    def saved(self) -> float:
+        """Share of the step that it saves; negative where it costs some."""
+        return 1 - self.after_seconds / self.before_seconds
+
+    @property
+    def device_hours(self) -> float:
+        """Device-hours of a step after the change, as a multiple of those before."""
+        return (1 - self.saved) * self.devices[1] / self.devices[0]
+
+
+def usual_changes(problem: Problem) -> tuple[Change, ...]:
+    """One more node, links of twice the speed, half the tail, one step of staleness more."""
+    staleness = max(problem.permissions.choices)
+    return more_nodes(problem), FasterLinks(), ShorterTail(), Staleness(staleness + 1)
+
+
+def sensitivity(
+    problem: Problem,
+    chosen: Candidate,
+    *,
+    seed: int = 0,
+    replan: bool = True,
+    report: Callable[[str], None] = lambda words: None,
+) -> tuple[Effect, ...]:
+    """What each of the usual changes brings over the plan chosen for a problem; those that cannot be made are left out.
+
+    replan: whether plans are looked for anew, from constructions; else the chosen one is estimated again, and changes
+    that only add plans are left out.
+    report: is told what is looked at.
+    """
+    return tuple(_effects(problem, chosen, seed, replan, report))
+
+
+def _effects(
+    problem: Problem, chosen: Candidate, seed: int, replan: bool, report: Callable[[str], None]
+) -> Iterator[Effect]:
+    for change in usual_changes(problem):
+        if change.widens and not replan:
+            continue
+        try:
+            change.apply(problem)
+        except InputError:
+            continue
+        report(change.words(problem))
+        effect = effect_of(problem, chosen, change, seed=seed, replan=replan)
+        yield effect
+        if isinstance(change, Devices) and effect.saved < WORTH:
+            twice = Devices(2 * len(problem.cluster))
+            report(twice.words(problem))
+            yield effect_of(problem, chosen, twice, seed=seed, replan=replan)
+
+
+def effect_of(
+    problem: Problem, chosen: Candidate, change: Change, *, seed: int = 0, replan: bool = True
+) -> Effect:
+    """Of one change. InputError where it cannot be made."""
+    changed = change.apply(problem)
+    before = chosen.estimate.step.mean_seconds
+    kept = _kept_seconds(changed, chosen, seed)
+    again, plan, reason = _replanned(changed, seed) if replan else (None, "", "not looked for")
+    return Effect(
+        change.words(problem),
+        change.cost(problem),
+        change.learning(problem),
+        before,
+        kept,
+        again,
+        plan,
+        reason,
+        (len(problem.cluster), len(changed.cluster)),
+    )
+
+
+def _kept_seconds(changed: Problem, chosen: Candidate, seed: int) -> float | None:
+    """The chosen plan's mean step on the changed cluster and workload; None where it does not run or fit there."""
+    plan = replace(chosen.plan, cluster=changed.cluster, workload=changed.workload)
+    if plan == chosen.plan:
+        return chosen.estimate.step.mean_seconds
+    try:
+        draws = Draws(changed.workload, seed)
+        found = estimate(check(plan), changed.facts, steps=FINAL_STEPS, draws=draws)
+    except InputError:
+        return None
+    return found.step.mean_seconds if found.fits else None
+
+
+def _replanned(changed: Problem, seed: int) -> tuple[float | None, str, str]:
+    """(mean step, name, why there is none)."""
+    try:
+        best = plan_job(changed, seed=seed).best
+    except InputError as error:
+        return None, "", str(error)
+    return best.estimate.step.mean_seconds, best.name, ""
