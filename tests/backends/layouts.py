@@ -11,7 +11,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from training_cases import make_samples, tiny_model, weighted_nll
+from training_cases import make_samples, tiny_mixture, tiny_model, weighted_nll
 
 from rpeg.backends.samples import Samples
 from rpeg.backends.training.grid import Groups, make_grid
@@ -69,7 +69,8 @@ def _worker(rank: int, ranks: int, meeting: str, layouts: list[Parallelism], dir
         grid = make_grid(parallelism, range(ranks), made)
         assert grid is not None
         try:
-            trainer = Trainer(tiny_model(("lm", "value")), grid=grid, optimizer=CONFIG)
+            model = tiny_mixture() if parallelism.ep > 1 else tiny_model(("lm", "value"))
+            trainer = Trainer(model, grid=grid, optimizer=CONFIG)
             found = exercise(trainer, Path(directory) / f"{number}")
         except Exception:
             traceback.print_exc()
@@ -89,5 +90,6 @@ def spread(layouts: list[Parallelism], directory: Path) -> list[list[dict[str, A
     ]
 
 
-def alone(directory: Path) -> dict[str, Any]:
-    return exercise(Trainer(tiny_model(("lm", "value")), grid=ALONE, optimizer=CONFIG), directory)
+def alone(directory: Path, *, experts: bool = False) -> dict[str, Any]:
+    model = tiny_mixture() if experts else tiny_model(("lm", "value"))
+    return exercise(Trainer(model, grid=ALONE, optimizer=CONFIG), directory)

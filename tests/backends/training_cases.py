@@ -36,6 +36,32 @@ def tiny_model(
     return PolicyModel(kind(config).to(dtype), heads, seed=seed).eval()
 
 
+def tiny_mixture(heads: tuple[str, ...] = ("lm", "value"), *, seed: int = 0) -> PolicyModel:
+    """Two Qwen3-MoE layers of four experts, two a token."""
+    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    torch.manual_seed(seed)
+    config = Qwen3MoeConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=16,
+        intermediate_size=24,
+        moe_intermediate_size=12,
+        num_experts=4,
+        num_experts_per_tok=2,
+        norm_topk_prob=True,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        initializer_range=0.3,
+        attn_implementation="sdpa",
+    )
+    model = Qwen3MoeForCausalLM(config).to(torch.float64)
+    for layer in model.model.layers:  # Hugging Face begins routers at zero: every token would choose the same experts
+        torch.nn.init.normal_(layer.mlp.gate.weight, std=0.3)
+    return PolicyModel(model, heads, seed=seed).eval()
+
+
 def make_samples(n: int, *, seed: int = 0, longest: int = 9) -> Samples:
     """Ragged random samples with two columns."""
     rng = np.random.default_rng(seed)

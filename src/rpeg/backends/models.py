@@ -109,6 +109,8 @@ class PolicyModel(Headed):
         super().__init__(hf, _checked_heads(heads))
         self.backbone_name = hf.base_model_prefix if "lm" in heads else ""
         like = next(hf.parameters())
+        if like.dtype is torch.float64:  # grouped matrix products have no double precision
+            hf.config.get_text_config()._experts_implementation = "eager"
         if "value" in heads:
             self.value_head = _value_head(int(hf.config.get_text_config().hidden_size), seed, like)
         if "lm" in heads:

@@ -6,6 +6,7 @@ from rpeg.backends.models import Headed, PolicyModel
 from rpeg.backends.training.grid import Grid
 from rpeg.backends.training.parallel.attention import exchange_heads
 from rpeg.backends.training.parallel.context import Context
+from rpeg.backends.training.parallel.experts import keep_experts
 from rpeg.backends.training.parallel.pipeline import keep_stage
 from rpeg.backends.training.parallel.placed import Layout, whole
 from rpeg.backends.training.parallel.tensor import cut_tensors
@@ -25,6 +26,8 @@ def cut(model: Headed, grid: Grid) -> Layout:
     p = grid.parallelism
     if grid.size("pp") > 1:
         layout = keep_stage(model, layout, grid.size("pp"), grid.index("pp"))
+    if (group := grid.group("ep")) is not None:
+        layout = keep_experts(model, layout, group)
     if (group := grid.group("tp")) is not None:
         layout = cut_tensors(model, layout, group, sequence=p.sequence_parallel)
     if (group := grid.group("cp")) is not None:
