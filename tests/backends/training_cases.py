@@ -17,15 +17,22 @@ VOCABULARY = 61
 
 
 def tiny_model(
-    heads: tuple[str, ...] = ("lm",), *, tied: bool = True, dtype: torch.dtype = torch.float64, seed: int = 0
+    heads: tuple[str, ...] = ("lm",),
+    *,
+    tied: bool = True,
+    dtype: torch.dtype = torch.float64,
+    seed: int = 0,
+    vocabulary: int = VOCABULARY,
+    hidden: int = 16,
+    layers: int = 2,
 ) -> PolicyModel:
-    """Two Llama layers of 16 hidden units."""
+    """Llama layers, two of 16 hidden units unless asked otherwise."""
     torch.manual_seed(seed)
     config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=16,
-        intermediate_size=24,
-        num_hidden_layers=2,
+        vocab_size=vocabulary,
+        hidden_size=hidden,
+        intermediate_size=hidden * 3 // 2,
+        num_hidden_layers=layers,
         num_attention_heads=4,
         num_key_value_heads=2,
         tie_word_embeddings=tied,

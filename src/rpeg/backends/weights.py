@@ -11,7 +11,7 @@ on a fixed prompt.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,11 +128,13 @@ def publish(
 
 
 @torch.no_grad()
-def load(held: Sequence[Piece], contributions: Iterable[Published]) -> None:
+def load(
+    held: Sequence[Piece], contributions: Iterable[Published], elsewhere: Collection[str] = frozenset()
+) -> None:
     """Copies into the tensors of `held` what the contributions have of them, one contribution at a time.
 
-    RunError names the parameters unless every number that is held is received exactly once and every parameter that
-    comes finds one of its shape and dtype, or is held elsewhere.
+    elsewhere: names of parameters that other ranks hold. RunError names the parameters unless every number that is held
+    is received exactly once and every parameter that comes finds one of its shape and dtype, here or elsewhere.
     """
     received = dict.fromkeys((piece.name for piece in held), 0)
     by_name = {piece.name: piece for piece in held}
@@ -143,7 +145,8 @@ def load(held: Sequence[Piece], contributions: Iterable[Published]) -> None:
             aliases.setdefault(name, []).append(alias)
         for piece in published.pieces():
             targets = [by_name[n] for n in (piece.name, *aliases.get(piece.name, ())) if n in by_name]
-            unknown.update({piece.name} - {target.name for target in targets} if not targets else ())
+            if not targets and piece.name not in elsewhere:
+                unknown.add(piece.name)
             for target in targets:
                 _check_fit(target, piece)
                 received[target.name] += _copy_overlap(piece, target)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from rpeg.backends.models import Headed, Wanted
+from rpeg.backends.models import Headed, Wanted, named_parameters
 from rpeg.backends.samples import Array, Ints, Samples
 from rpeg.backends.training import checkpoint, collectives
 from rpeg.backends.training.adamw import AdamW
@@ -75,7 +75,7 @@ class Trainer:
         constant: bool = False,
     ) -> None:
         self.model, self.grid, self.logit_chunk = model, grid, logit_chunk
-        self.aliases = aliases_of(model)
+        self.aliases, self.names = aliases_of(model), frozenset(name for name, _ in named_parameters(model))
         layout = cut(model, grid)
         model.to(device)
         self.device = next(model.parameters()).device
@@ -306,7 +306,7 @@ class Trainer:
     def receive(self, contributions: Iterable[Published]) -> str:
         """Takes a version's weights in place, one contribution at a time; the digest of what is then held. Collective
         where the model is cut."""
-        load(self.parameters.weights(), contributions)
+        load(self.parameters.weights(), contributions, self.names)
         return self.digest()
 
     def canary(self, tokens: Ints) -> npt.NDArray[np.float64]:
