@@ -113,7 +113,9 @@ def grid_of(parallelism: Parallelism, made: Groups) -> Grid:
     return grid
 
 
-def _visit(number: int, parallelism: Parallelism, following: Parallelism, directory: Path, made: Groups) -> Any:
+def _visit(
+    number: int, parallelism: Parallelism, following: Parallelism, directory: Path, made: Groups
+) -> Any:
     """Trains in one layout, then hands weights over to the following one, where the state on disk is trained on."""
     grid, experts = grid_of(parallelism, made), parallelism.ep > 1
     trainer = Trainer(_model(experts), grid=grid, optimizer=CONFIG)

@@ -1,23 +1,23 @@
-"""Whatever the layout: the updates of one process, the bytes that the cost model predicts, the collectives that are due."""
+"""Whatever the layout: the updates of one process, the bytes that the cost model predicts, the collectives due."""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from layouts import STEPS, alone, exercise, spread
+from layouts import CONFIG, STEPS, alone, exercise, spread
 from training_cases import tiny_model
 
 from rpeg.architecture.huggingface import from_config
 from rpeg.backends.training.checkpoint import read_weights
-from rpeg.backends.training.grid import partitions
 from rpeg.backends.training.trainer import Trainer
 from rpeg.cost import Execution
-from rpeg.cost.memory.state import holding, parameter_line, shards
 from rpeg.cost.memory.stages import slices
+from rpeg.cost.memory.state import holding, parameter_line, shards
 from rpeg.cost.precision import Precision
 from rpeg.plan import Parallelism
 
@@ -40,7 +40,7 @@ LAYOUTS = [*TWO, *FOUR]
 DENSE = [layout for layout in LAYOUTS if layout.ep == 1]
 LAYERS = 4
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,10 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[Parallelism, tuple[P
 def one(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, tuple[Path, dict[str, Any]]]:
     """One process, without and with experts."""
     root = tmp_path_factory.mktemp("one")
-    return {experts: (root / str(experts), alone(root / str(experts), experts=experts)) for experts in (False, True)}
+    return {
+        experts: (root / str(experts), alone(root / str(experts), experts=experts))
+        for experts in (False, True)
+    }
 
 
 def close(got: Any, expected: Any, tolerance: float) -> None:
@@ -94,8 +97,10 @@ def test_every_rank_scores_its_share(layout: Parallelism, ranks: Any, one: Any) 
 @pytest.mark.parametrize("layout", DENSE, ids=str)
 def test_ranks_hold_what_the_cost_model_predicts(layout: Parallelism, ranks: Any) -> None:
     """Parameters within one per cent, moments in the shares of ZeRO; a rank that gathered all would hold too much."""
-    architecture = from_config(tiny_model(("lm",), vocabulary=64, hidden=64, layers=LAYERS).hf.config.to_dict())
-    execution = Execution(layout, Precision(weights="fp32"))
+    architecture = from_config(
+        tiny_model(("lm",), vocabulary=64, hidden=64, layers=LAYERS).hf.config.to_dict()
+    )
+    execution = Execution(layout, Precision(weights="float32"))
     per_stage = layout.devices // layout.pp
     for rank, found in enumerate(ranks[layout][1]):
         part = slices(architecture, layout.pp)[rank // per_stage]
@@ -104,6 +109,41 @@ def test_ranks_hold_what_the_cost_model_predicts(layout: Parallelism, ranks: Any
         assert found["parameter_bytes"] == pytest.approx(predicted, rel=0.01)
         dense, _ = shards(layout, 1)
         assert found["moment_bytes"] == pytest.approx(2 * 4 * held.dense / dense, rel=0.01)
+
+
+@pytest.mark.parametrize("layout", DENSE, ids=str)
+def test_a_pass_makes_the_collectives_that_are_due(layout: Parallelism, ranks: Any) -> None:
+    """Forward and backward, one micro-batch, without what pipeline stages send each other."""
+    per_stage = layout.devices // layout.pp
+    for rank, found in enumerate(ranks[layout][1]):
+        stage = rank // per_stage
+        assert found["collectives"] == due(layout, stage == 0, stage == layout.pp - 1)
+
+
+def due(layout: Parallelism, first: bool, last: bool) -> dict[str, int]:
+    """By the names that torch gives them."""
+    counts: Counter[str] = Counter()
+    layers = LAYERS // layout.pp
+    if (
+        layout.tp > 1
+    ):  # attention and feed-forward each begin and end with one, and so does their backward pass
+        if layout.sequence_parallel:
+            counts["_allgather_base_"] += (
+                4 * layers + 2
+            )  # with the end of the cut sequence, and of its gradient
+            counts["_reduce_scatter_base_"] += 4 * layers
+        else:
+            counts["allreduce_"] += 4 * layers
+        counts["allreduce_"] += first + 3 * last  # embedding; hidden states' gradient, largest logit and sums
+    if layout.cp > 1:  # queries, keys, values and the result of attention; log-probabilities
+        counts["alltoall_base_"] += 8 * layers
+        counts["allreduce_"] += last
+    if layout.zero >= 2:  # each layer, and all else
+        counts["_reduce_scatter_base_"] += layers + 1
+    if layout.zero == 3:  # what the backward pass begins with is still there
+        counts["_allgather_base_"] += 2 * layers + 1
+        counts["allreduce_"] += (layers + 1) * (layout.shards < layout.dp)
+    return {name: count for name, count in counts.items() if count}
 
 
 @pytest.mark.parametrize("layout", DENSE, ids=str)
@@ -122,21 +162,17 @@ def test_a_rank_sends_its_part_alone(layout: Parallelism, ranks: Any) -> None:
 
 
 @pytest.mark.parametrize("layout", DENSE, ids=str)
-def test_another_layout_goes_on_from_the_state(layout: Parallelism, ranks: Any, one: Any, tmp_path: Path) -> None:
+def test_another_layout_goes_on_from_the_state(
+    layout: Parallelism, ranks: Any, one: Any, tmp_path: Path
+) -> None:
     own_state, _ = one[False]
-    trainer = Trainer(tiny_model(("lm", "value"), seed=5), optimizer=_config())
+    trainer = Trainer(tiny_model(("lm", "value"), seed=5), optimizer=CONFIG)
     trainer.load_state(str(own_state))
     expected = exercise(trainer, tmp_path / "state", STEPS)["metrics"]
-    here = Trainer(tiny_model(("lm", "value"), seed=6), optimizer=_config())
+    here = Trainer(tiny_model(("lm", "value"), seed=6), optimizer=CONFIG)
     here.load_state(str(ranks[layout][0]))
     assert here.digest() == ranks[layout][1][0]["digest"]
     following = [rank["continued"] for rank in ranks[layout][1] if "continued" in rank]
     for metrics in following:
         for mine, theirs in zip(expected, metrics, strict=True):
             assert mine == pytest.approx(theirs, rel=0, abs=1e-9)
-
-
-def _config() -> Any:
-    from layouts import CONFIG
-
-    return CONFIG

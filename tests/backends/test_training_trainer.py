@@ -107,8 +107,11 @@ def test_value_gradient_scale_is_for_the_backbone_alone(scale: float) -> None:
         torch.testing.assert_close(grad, expected, rtol=1e-4, atol=1e-5)  # its norms are in float32
 
 
-@pytest.mark.parametrize("options", [{"logit_chunk": 5}, {"recompute": "full"}, {"recompute": "selective"}])
-def test_chunked_logits_and_recompute_change_nothing(options: dict) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [{"logit_chunk": 5}, {"recompute": "full"}, {"recompute": "selective"}, {"tokens_per_sample": 8}],
+)
+def test_chunks_recompute_and_packing_change_nothing(options: dict) -> None:
     samples, weights = make_samples(9, seed=4), [np.full(9, 1 / 9)]
     trained = []
     for choice in ({}, options):

@@ -64,7 +64,9 @@ def tiny_mixture(heads: tuple[str, ...] = ("lm", "value"), *, seed: int = 0) -> 
         attn_implementation="sdpa",
     )
     model = Qwen3MoeForCausalLM(config).to(torch.float64)
-    for layer in model.model.layers:  # Hugging Face begins routers at zero: every token would choose the same experts
+    for (
+        layer
+    ) in model.model.layers:  # Hugging Face begins routers at zero: every token would choose the same experts
         torch.nn.init.normal_(layer.mlp.gate.weight, std=0.3)
     return PolicyModel(model, heads, seed=seed).eval()
 

@@ -141,15 +141,22 @@ class PolicyModel(Headed):
         return norm
 
     def forward(
-        self, tokens: Tensor, index: Tensor, targets: Tensor, wanted: Wanted, arriving: Tensor | None = None
+        self,
+        tokens: Tensor,
+        index: Tensor,
+        targets: Tensor,
+        wanted: Wanted,
+        positions: Tensor | None = None,
+        arriving: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """What is `wanted` at k positions, each (k,): `logprobs` and `entropy` of `targets`, `new_values`.
 
         tokens: (n, S) right-padded. index: (k,) into the n·S positions. targets: (k,) what follows there.
+        positions: (1, S) of packed samples; None: tokens are at their columns.
         arriving: `hidden` of the pipeline stage before, which is all that a stage gives that is not the last.
         """
         length = tokens.shape[1]
-        hidden = self._hidden(tokens, arriving)
+        hidden = self._hidden(tokens, positions, arriving)
         if not self.is_last:
             return {"hidden": hidden}
         if self.context is None:
@@ -160,11 +167,14 @@ class PolicyModel(Headed):
         out = self._outputs(hidden.reshape(-1, hidden.shape[-1])[rows], targets[mine], wanted)
         return {name: self.context.joined(column, mine, len(index)) for name, column in out.items()}
 
-    def _hidden(self, tokens: Tensor, arriving: Tensor | None) -> Tensor:
+    def _hidden(self, tokens: Tensor, positions: Tensor | None, arriving: Tensor | None) -> Tensor:
         """(n, S, hidden size) after this rank's layers, of its part of the sequence."""
-        if missing := -tokens.shape[1] % self.align:
-            tokens = nn.functional.pad(tokens, (0, missing))
         options: dict[str, Any] = {"use_cache": False}
+        missing = -tokens.shape[1] % self.align
+        if positions is not None:
+            options["position_ids"] = nn.functional.pad(positions, (0, missing))
+        if missing:
+            tokens = nn.functional.pad(tokens, (0, missing))
         if self.context is not None:
             tokens, options["position_ids"] = self.context.own(tokens)
         source = {"input_ids": tokens} if arriving is None else {"inputs_embeds": arriving}

@@ -59,16 +59,22 @@ class Passes:
         """The model on a micro-batch, see `PolicyModel.forward`; what a stage makes is on its way to the next."""
         if self.neighbours is None:
             with self.autocast():
-                return Flight(micro, self.model(micro.tokens, micro.index, micro.targets, wanted), None)
+                return Flight(micro, self._call(micro, wanted, None), None)
         arriving = None
         if self.neighbours.stage:
             arriving = self.neighbours.receive(self._hidden_shape(micro), -1, self.hidden_dtype, self.device)
             arriving.requires_grad_(torch.is_grad_enabled())
         with self.autocast():
-            out = self.model(micro.tokens, micro.index, micro.targets, wanted, arriving)
+            out = self._call(micro, wanted, arriving)
         if not self.is_last:
             self.neighbours.send(out["hidden"].to(self.hidden_dtype), 1)
         return Flight(micro, out, arriving)
+
+    def _call(self, micro: MicroBatch, wanted: Wanted, arriving: Tensor | None) -> dict[str, Tensor]:
+        out: dict[str, Tensor] = self.model(
+            micro.tokens, micro.index, micro.targets, wanted, micro.positions, arriving
+        )
+        return out
 
     def backward(self, flight: Flight, loss: Loss, tally: Tally, *, last: bool) -> None:
         """Adds a micro-batch's gradient. last: of the minibatch."""

@@ -21,7 +21,7 @@ from rpeg.backends.samples import Array, Ints, Samples
 from rpeg.backends.training import checkpoint, collectives
 from rpeg.backends.training.adamw import AdamW
 from rpeg.backends.training.grid import Grid
-from rpeg.backends.training.microbatch import MicroBatch, build, dummy, split
+from rpeg.backends.training.microbatch import MicroBatch, build, dummy, pack, split
 from rpeg.backends.training.optimizer import OptimizerConfig, learning_rate
 from rpeg.backends.training.parallel.attention import recompute_attention
 from rpeg.backends.training.parallel.model import cut
@@ -52,6 +52,8 @@ class Trainer:
     grid: this rank's place among those that share the model; by its parallelism the model is cut in place, and replicas
     of what is left are kept whole (zero 0), with shares of the moments (1), of the gradients too (2), or sharded (3).
     optimizer: None for a model that is only evaluated. logit_chunk: so many tokens' logits exist at a time.
+    tokens_per_sample: micro-batches are packed, without padding, up to `microbatch` times so many tokens; None: they are
+    of `microbatch` samples, padded.
     compute_dtype: of the matrix products, where it differs from the parameters' dtype (mixed precision).
     recompute: full: layers keep only their inputs and run again in the backward pass; selective: attention alone does.
     reduce_every_microbatch: with zero 3, keep no unsharded gradients between micro-batches.
@@ -68,6 +70,7 @@ class Trainer:
         grid: Grid = ALONE,
         optimizer: OptimizerConfig | None = None,
         logit_chunk: int | None = None,
+        tokens_per_sample: int | None = None,
         compute_dtype: torch.dtype | None = None,
         recompute: Recompute = "none",
         reduce_every_microbatch: bool = False,
@@ -75,6 +78,8 @@ class Trainer:
         constant: bool = False,
     ) -> None:
         self.model, self.grid, self.logit_chunk = model, grid, logit_chunk
+        # Exchanged heads see no mask, which packed samples need.
+        self.tokens_per_sample = None if grid.size("cp") > 1 else tokens_per_sample
         self.aliases, self.names = aliases_of(model), frozenset(name for name, _ in named_parameters(model))
         layout = cut(model, grid)
         model.to(device)
@@ -149,7 +154,7 @@ class Trainer:
     def scores(self, samples: Samples, *, microbatch: int) -> Array:
         """(n,) the reward model's score of each sample, see `RewardModel`. Collective when sharded."""
         rows = split(samples, microbatch)
-        parts = [self.score(micro) for micro in self._microbatches(samples, rows)]
+        parts = [self.score(micro) for micro in self._microbatches(samples, rows, packed=False)]
         self.parameters.release()
         out = np.zeros(len(samples))
         if rows:
@@ -165,15 +170,16 @@ class Trainer:
     @torch.no_grad()
     def _infer(self, samples: Samples, wanted: Wanted, microbatch: int) -> dict[str, Array]:
         names = [name for name, on in (("logprobs", wanted.logprobs), ("new_values", wanted.values)) if on]
-        rows = split(samples, microbatch)
-        parts = self.passes.infer(self._microbatches(samples, rows), wanted, names)
+        rows = self._split(samples, microbatch)
+        micros = self._microbatches(samples, rows, packed=self.tokens_per_sample is not None)
+        parts = self.passes.infer(micros, wanted, names)
         return {name: self._in_order(samples, rows, parts[name]) for name in names}
 
-    def _microbatches(self, samples: Samples, rows: Sequence[Ints]) -> Iterator[MicroBatch]:
+    def _microbatches(self, samples: Samples, rows: Sequence[Ints], *, packed: bool) -> Iterator[MicroBatch]:
         """Those of a split, and dummies as long as ranks that it meets have more. Collective where ranks meet."""
         count = max(self._agreed([len(rows)])[0]) if self.meets_forward else len(rows)
         for position in range(count):
-            yield self.build_microbatch(samples, rows, position)
+            yield self.build_microbatch(samples, rows, position, packed=packed)
 
     def _in_order(self, samples: Samples, rows: list[Ints], parts: list[Tensor]) -> Array:
         """Results of the micro-batches as a flat column in the order of the samples."""
@@ -211,7 +217,7 @@ class Trainer:
         `tokens`, `applied` and `skipped` steps, and every metric of the loss averaged over tokens, or the largest
         where its name ends in `_max`.
         """
-        rows = [split(samples, microbatch) for samples in minibatches]
+        rows = [self._split(samples, microbatch) for samples in minibatches]
         counts = [
             max(counts) if self.meets_backward else len(own)
             for counts, own in zip(self._agreed([len(r) for r in rows]), rows, strict=True)
@@ -224,7 +230,8 @@ class Trainer:
         for samples, weight, parts, count in zip(minibatches, weights, rows, counts, strict=True):
             self.parameters.zero_gradients()
             weighted = samples.with_columns(sample={TOKEN_WEIGHT: np.asarray(weight, dtype=np.float64)})
-            micros = [self.build_microbatch(weighted, parts, position) for position in range(count)]
+            packed = self.tokens_per_sample is not None
+            micros = [self.build_microbatch(weighted, parts, i, packed=packed) for i in range(count)]
             self.passes.train(micros, loss, wanted, tally)
             steps.append(self.step())
         return self._summary(tally, steps)
@@ -266,11 +273,18 @@ class Trainer:
 
     # Pieces
 
-    def build_microbatch(self, samples: Samples, rows: Sequence[Ints], position: int) -> MicroBatch:
+    def _split(self, samples: Samples, microbatch: int) -> list[Ints]:
+        if self.tokens_per_sample is None:
+            return split(samples, microbatch)
+        return pack(samples, microbatch * self.tokens_per_sample)
+
+    def build_microbatch(
+        self, samples: Samples, rows: Sequence[Ints], position: int, *, packed: bool = False
+    ) -> MicroBatch:
         """Micro-batch number `position` of a split, a dummy where this rank has no more."""
         if position >= len(rows):
             return dummy(self.device)
-        return build(samples.rows(rows[position]), self.device)
+        return build(samples.rows(rows[position]), self.device, packed=packed)
 
     def _agreed(self, counts: list[int]) -> list[tuple[int, ...]]:
         """Micro-batches of each minibatch on every data-parallel rank. Collective."""

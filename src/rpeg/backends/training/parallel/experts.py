@@ -47,7 +47,7 @@ def _experts(model: PolicyModel) -> Iterator[tuple[str, Any]]:
 def _exchanged(
     module: Any, group: dist.ProcessGroup, hidden: Tensor, chosen: Tensor, weights: Tensor
 ) -> Tensor:
-    """hidden: (t, size). chosen: (t, k) experts of each token. weights: (t, k) of their results. The result: (t, size)."""
+    """(t, hidden size), as `hidden` is. chosen: (t, k) experts of each token. weights: (t, k) of their results."""
     rows, own = chosen.numel(), module.num_experts
     flat = chosen.reshape(-1)
     order = torch.argsort(flat, stable=True)  # by expert, so by rank
