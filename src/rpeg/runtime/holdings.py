@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import torch
 
+from rpeg import cost
 from rpeg.backends.generation.slots import SlotEngine
 from rpeg.backends.models import Headed, load_model
 from rpeg.backends.reward_model import load_reward_model
@@ -166,10 +167,14 @@ class Holdings:
         block = assignment.block
         assert isinstance(block, Devices)
         grid = self._grids.get((block, assignment.parallelism), ALONE)
+        # On accelerators as their predictions have it, with chunked logits; a processor is calibrated with padded ones.
+        packs = self.device.type != "cpu"
         trainer = Trainer(
             self._load_module(model, torch.device("cpu") if grid.cuts else self.device),
             grid=grid,
             optimizer=optimizer,
+            logit_chunk=cost.stack(self.job.software.trainer).memory.chunk_tokens if packs else None,
+            tokens_per_sample=self.plan.workload.mean_tokens if packs else None,
             recompute=cast(Recompute, assignment.recompute),
             device=self.device,
             constant=self.plan.graph.trainer(model) is None,

@@ -20,7 +20,7 @@ from rpeg.errors import InputError
 from rpeg.ir import Graph, Kind, Stage
 from rpeg.plan import Assignment, Devices, Host, Parallelism, Plan, lower
 from rpeg.search.problem import Problem
-from rpeg.sim.hardware.layouts import execution_of, mean_tokens, software_of
+from rpeg.sim.hardware.layouts import execution_of, software_of
 from rpeg.sim.hardware.memory import tenant_of, update_batch, uses
 from rpeg.sim.hardware.sites import site
 from rpeg.workload import Workload
@@ -197,7 +197,7 @@ def _pieces(problem: Problem, stage: Stage, layout: Parallelism) -> Iterator[tup
         return
     updates = w.minibatches if stage.kind is Kind.TRAIN else 1
     most = max(1, min(problem.microbatch, -(-w.samples // (updates * layout.dp))))
-    sizes = sorted({max(1, min(most, tokens // mean_tokens(w))) for tokens in _TOKENS}, reverse=True)
+    sizes = sorted({max(1, min(most, tokens // w.mean_tokens)) for tokens in _TOKENS}, reverse=True)
     for recompute in ("none", "full") if stage.kind is Kind.TRAIN else ("none",):
         yield from ((size, recompute) for size in sizes)
 
