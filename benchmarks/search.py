@@ -20,11 +20,11 @@ from rpeg.ir import Graph, Kind
 from rpeg.job import load_job
 from rpeg.search import from_job
 from rpeg.search.anneal import Search
+from rpeg.search.baselines.starts import wished
 from rpeg.search.budget import Budget
 from rpeg.search.exhaustive import MOST_PLANS, exhaustive, plans_in
 from rpeg.search.hardware_plan import best_of, found_starts, search_of
 from rpeg.search.problem import Permissions, Problem
-from rpeg.search.starts import wished
 from rpeg.search.structures import neighbours
 from rpeg.search.synthetic import Drawn, Planted, search_in
 from rpeg.transforms import Transform

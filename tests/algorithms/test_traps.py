@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from algorithms.losses import MASK, columns, policy, total
+from rpeg import algorithms
 from rpeg.algorithms import aggregation, groups, grpo, ppo, reinforce, reinforce_plus_plus, returns, rloo
 from rpeg.algorithms.conventions import RPEG, VERL
+from rpeg.errors import InputError
 
 ONE = torch.tensor([[True]])
 
@@ -46,6 +48,36 @@ def test_a_cut_response_is_continued_by_its_value_only_where_that_is_said() -> N
     torch.testing.assert_close(found, torch.tensor([[-0.5, -0.25], [0.5, 0.75]]))
     ended, _ = returns.generalized_advantages(rewards, values, kept, gamma=1.0, lam=1.0)
     torch.testing.assert_close(ended[0], ended[1])
+
+
+def test_ppo_bootstraps_where_the_job_says_so() -> None:
+    """Two responses of two tokens with values 0.5 and 0.25, reward 0, γ = 0.5, λ = 1. The second was cut and is worth 1
+    after that: δ = 0.5 · 1 - 0.25 = 0.25 at its last token, and 0.5 · 0.25 - 0.5 + 0.5 · 0.25 = -0.25 before it."""
+    made = {
+        "token_rewards": torch.zeros(2, 2),
+        "values": torch.tensor([[0.5, 0.25], [0.5, 0.25]]),
+        "final_values": torch.tensor([0.0, 1.0]),
+    }
+    kept = torch.ones(2, 2) > 0
+    hyper = ppo.Hyper(kl_in="none", gamma=0.5, lam=1.0, truncated="bootstrap")
+    found = ppo.gae(made, kept, hyper)
+    torch.testing.assert_close(found["advantages"], torch.tensor([[-0.5, -0.25], [-0.25, 0.25]]))
+    torch.testing.assert_close(found["returns"], torch.tensor([[0.0, 0.0], [0.25, 0.5]]))
+    ended = ppo.gae(made, kept, ppo.Hyper(kl_in="none", gamma=0.5, lam=1.0))
+    torch.testing.assert_close(ended["advantages"][1], ended["advantages"][0])
+    value = ppo.graph(hyper).stage("value")
+    assert value.gives == {"values", "final_values"}
+    assert "final_values" in ppo.graph(hyper).stage("advantage").needs
+    with pytest.raises(InputError, match="it needs a critic's value after the cut"):
+        grpo.Hyper(truncated="bootstrap")
+
+
+@pytest.mark.parametrize("name", ["ppo", "grpo", "rloo", "remax", "reinforce_plus_plus"])
+def test_a_kl_that_weighs_nothing_needs_no_reference(name: str) -> None:
+    module = algorithms.load(name)
+    weighed, weightless = (module.graph(module.Hyper(kl_coefficient=c)) for c in (0.001, 0.0))
+    assert "reference" in {model.name for model in weighed.models}
+    assert weightless == module.graph(module.Hyper(kl_in="none"))
 
 
 ESTIMATORS: dict[str, Any] = {

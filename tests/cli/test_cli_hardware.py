@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from rpeg.cli.main import make_app
+from rpeg.plan import read_plan
 
 ROOT = Path(__file__).parents[2]
 
@@ -47,6 +49,69 @@ def test_plans_are_explained_simulated_and_proven(planned: tuple[Path, Path], tm
     assert "proven" in proven.output
 
 
+def test_a_stages_tree_is_shown_alone(planned: tuple[Path, Path]) -> None:
+    job, plan = map(str, planned)
+    alone = rpeg("explain", plan, "--job", job, "--stage", "generate", "--depth", "2")
+    assert alone.exit_code == 0
+    assert "generate" in alone.output
+    assert "train_actor\n" not in alone.output
+    wrong = rpeg("explain", plan, "--job", job, "--stage", "generat")
+    assert wrong.exit_code == 2
+    assert "Did you mean 'generate'" in wrong.output
+
+
+def _with_layouts(planned: tuple[Path, Path], directory: Path, layouts: str) -> Path:
+    file = directory / "own.yaml"
+    file.write_text(planned[0].read_text() + f"plan: {{layouts: {layouts}}}\n")
+    return file
+
+
+def test_layouts_that_a_job_gives_are_kept_and_drawn(planned: tuple[Path, Path], tmp_path: Path) -> None:
+    job = _with_layouts(planned, tmp_path, "{generate: {devices: 0-3, tp: 2}, train_actor: {devices: 4}}")
+    plan, picture = tmp_path / "own.json", tmp_path / "own.svg"
+    made = rpeg("plan", str(job), "--out", str(plan), "--picture", str(picture))
+    assert made.exit_code == 0, made.output
+    assert "▶ as the job says" in made.output
+    assert "best: " in made.output
+    assert picture.read_text().startswith("<svg")
+    assert read_plan(plan).assignment("generate").parallelism.tp == 2
+    explained = rpeg("explain", str(plan), "--job", str(job), "--depth", "0")
+    assert explained.exit_code == 0, explained.output
+    best = rpeg("plan", str(job), "--out", str(plan), "--pick", "1", "--json")
+    assert best.exit_code == 0
+    assert json.loads(best.output)["chosen"]["name"] != "as the job says"
+
+
+def test_layouts_that_do_not_fit_keep_no_plan_and_say_what_is_missing(
+    planned: tuple[Path, Path], tmp_path: Path
+) -> None:
+    job = _with_layouts(planned, tmp_path, "{train_actor: {devices: [0], microbatch: 16, recompute: none}}")
+    plan = tmp_path / "own.json"
+    made = rpeg("plan", str(job), "--out", str(plan))
+    assert made.exit_code == 2
+    assert "GiB" in made.output.splitlines()[-1]
+    assert not plan.exists()
+
+
+def test_files_that_cannot_be_written_are_refused_before_the_work(
+    planned: tuple[Path, Path], tmp_path: Path
+) -> None:
+    for option in ("--out", "--picture"):
+        refused = rpeg("plan", str(planned[0]), option, str(tmp_path / "no" / "file"))
+        assert refused.exit_code == 2
+        assert "no directory" in refused.output
+
+
+def test_layouts_are_checked_against_their_models(planned: tuple[Path, Path], tmp_path: Path) -> None:
+    said = rpeg("check", str(_with_layouts(planned, tmp_path, "{generate: {devices: 4, tp: 4, pp: 1}}")))
+    assert said.exit_code == 0
+    assert "generate: devices 4, tp 4, pp 1" in said.output
+    refused = rpeg("check", str(_with_layouts(planned, tmp_path, "{generate: {devices: 3, tp: 3}}")))
+    assert refused.exit_code == 2
+    assert "tp = 3" in refused.output
+    assert "32" in refused.output
+
+
 def test_a_job_is_checked_without_its_weights(planned: tuple[Path, Path]) -> None:
     checked = rpeg("check", str(planned[0]))
     assert checked.exit_code == 0, checked.output
@@ -70,7 +135,7 @@ def test_a_plan_for_other_hardware_is_refused(planned: tuple[Path, Path], tmp_pa
     assert "dgx-h100 × 1" in refused.output
 
 
-@pytest.mark.parametrize("template", ["plan-h100", "plan-gh200"])
+@pytest.mark.parametrize("template", ["plan-h100", "plan-gh200", "plan-layouts"])
 def test_templates_to_plan_are_the_examples(template: str, tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     written = rpeg("init", "--template", template, str(file))

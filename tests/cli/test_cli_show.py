@@ -9,7 +9,7 @@ from rpeg.cli.main import make_app
 from rpeg.report import shown
 
 
-@pytest.mark.parametrize("topic", ["kinds", "systems", "models", "stacks"])
+@pytest.mark.parametrize("topic", ["kinds", "kernels", "systems", "models", "stacks"])
 def test_the_list_has_a_line_for_each(topic: str) -> None:
     result = CliRunner().invoke(make_app(), ["show", topic])
     assert result.exit_code == 0
@@ -21,7 +21,7 @@ def test_every_number_of_hardware_and_software_has_a_source(topic: str) -> None:
     for name in shown.known(topic):
         lines = shown.lines(topic, name)
         for line, after in zip(lines[1:], [*lines[2:], ""], strict=True):
-            alone = line.startswith(("  peak_flops", "  host_memory", "  host_slots", "  price"))
+            alone = line.startswith(("  peak_flops", "  host_memory", "  host_slots"))
             assert line.startswith("      ") or alone or after.startswith("      "), (name, line)
             assert line.strip(), name
 
@@ -30,6 +30,15 @@ def test_a_model_shows_its_published_size_and_where_it_is_from() -> None:
     text = "\n".join(shown.lines("models", "meta-llama/Llama-3.1-8B-Instruct"))
     assert "8,030,261,248" in text  # the model's card: 8.03B
     assert "https://" in text
+
+
+def test_kernels_say_whether_they_were_measured_on_the_device_or_stand_in() -> None:
+    assert "measured on it" in shown.lines("kernels", "H100")[1]
+    assert "stand in" in shown.lines("kernels", "GH200")[1]
+    assert "h200" in shown.lines("kernels", "GH200")[1]
+    assert "nothing was measured" in shown.lines("kernels", "V100")[1]
+    assert any(line.startswith("  gemm bfloat16") for line in shown.lines("kernels", "H100"))
+    assert any("all_reduce" in line for line in shown.lines("kernels", "H100"))
 
 
 def test_spellings_of_kinds_are_understood() -> None:

@@ -96,13 +96,13 @@ def test_a_plot_is_one_file_with_a_mark_for_every_plan() -> None:
     rows = [*ROWS, row(8, 25.0, "<l40s>&")]
     root = ElementTree.fromstring(plot(rows, target_seconds=10.0))
     titles = [t.text or "" for t in root.iter(f"{SVG}title")]
-    assert len(titles) == 2 * 4
-    assert titles[0] == "h100-sxm: 8 devices, 20 s"
+    assert len(titles) == 1 + 2 * 4
+    assert titles[1] == "h100-sxm: 8 devices, 20 s"
     texts = [t.text or "" for t in root.iter(f"{SVG}text")]
     assert "<l40s>&" in texts
     assert "target 10 s" in texts
     for circle in root.iter(f"{SVG}circle"):
-        assert 0 < float(circle.attrib["cx"]) < WIDTH
+        assert 0 < float(circle.attrib["cx"]) < 2 * WIDTH
         assert 0 < float(circle.attrib["cy"]) < HEIGHT
     assert "http" not in plot(rows).replace("http://www.w3.org/2000/svg", "")
     assert plot([UNFIT]) == ""

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rpeg.backends.generation.protocol import Response
+from rpeg.backends.generation.protocol import Request, Response
 from rpeg.backends.samples import Samples
 from rpeg.errors import InputError, RunError
 from rpeg.job import dump_job
 from rpeg.job.bundled import ASSETS
-from rpeg.runtime.generating import in_parts
+from rpeg.runtime.generating import in_parts, once_a_prompt
 from rpeg.runtime.lock import locked
 from rpeg.runtime.mismatch import batch_metrics
 from rpeg.runtime.record import Tally
@@ -43,6 +43,19 @@ def test_parts_of_groups_hold_whole_groups(groups: int, size: int, chunk: int, r
     for _, part in found:
         members = [r.group for r in part]
         assert all(members.count(group) == size for group in members)
+
+
+def test_what_is_the_same_for_a_prompt_is_generated_once() -> None:
+    requests = [Request(i, i // 3, (1,)) for i in range(7)]
+    asked: list[int] = []
+
+    def answer(some: list[Request]) -> list[Response]:
+        asked.extend(request.id for request in some)
+        return responses([6, 0, 3], 3)
+
+    found = [(r.id, r.group) for r in once_a_prompt(requests, answer)]
+    assert asked == [0, 3, 6]
+    assert found == [(6, 2), (0, 0), (1, 0), (2, 0), (3, 1), (4, 1), (5, 1)]
 
 
 def test_parts_of_samples_leave_in_completion_order() -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from runtime.in_process import RanHere, run_here
 from safetensors.torch import load_file
 
 from rpeg.algorithms import dapo
@@ -18,11 +17,12 @@ from rpeg.errors import RunError
 from rpeg.job import Job
 from rpeg.plan import Plan
 from rpeg.runtime.leftover import Leftover
+from rpeg.runtime.run_directory import RunDirectory
 from rpeg.runtime.selecting import EQUAL, UNWANTED, Selected, Selector
 from rpeg.trace import OVER_QUOTA, What
 from rpeg.verify import prove_run
 from rpeg.workload import Selection, Workload, constant
-from runtime.runs import make_job, plan_for, tiny_model
+from runtime.runs import Ran, make_job, plan_for, run, tiny_model
 
 WORKLOAD = Workload(2, 2, constant(1), constant(2), selection=Selection(3, 2))
 """Two groups of two are wanted, of two rounds of three: a step has the ids 12 · step … 12 · step + 11."""
@@ -167,7 +167,7 @@ def plan_of(job: Job) -> Plan:
     return plan_for(job, rest=(0,))
 
 
-def trained(ran: RanHere) -> dict[int, set[int]]:
+def trained(ran: Ran) -> dict[int, set[int]]:
     """Step → the samples that were trained at it."""
     found: dict[int, set[int]] = {}
     for trace in ran.traces:
@@ -184,7 +184,8 @@ def test_a_run_trains_what_it_accepts_and_resumes_where_it_was(
     def made(name: str, steps: int) -> Job:
         return job_of(model, tmp_path, name, "12345678", steps, leftover=leftover, round_prompts=9)
 
-    whole = run_here(made("whole", 4), plan_of(made("whole", 4)))
+    plan = plan_of(made("whole", 4))
+    whole = run(made("whole", 4), plan, in_process=True)
     assert prove_run(whole.traces).findings == ()
     entries = whole.traces[0].entries
     rejected = {i for e in entries if e.what is What.REJECTED for i in e.ids}
@@ -196,9 +197,8 @@ def test_a_run_trains_what_it_accepts_and_resumes_where_it_was(
     for step, left in kept.items():
         assert left & trained(whole).get(step + 1, left)
 
-    half = run_here(made("half", 2), plan_of(made("half", 2)))
-    longer = made("half", 4)
-    rest = run_here(longer, plan_of(longer), start=half.checkpoints[-1])
+    run(made("half", 2), plan, in_process=True)
+    rest = run(made("half", 4), plan, in_process=True, resume=True)
     assert prove_run(rest.traces).findings == ()
     assert trained(rest) == trained(whole)
     for name, tensor in whole.weights["actor"].items():
@@ -207,7 +207,7 @@ def test_a_run_trains_what_it_accepts_and_resumes_where_it_was(
 
 def test_a_step_without_any_group_changes_nothing(model: Path, tmp_path: Path) -> None:
     job = job_of(model, tmp_path, "none", "x", 2)
-    ran = run_here(job, plan_of(job))
+    ran = run(job, plan_of(job), in_process=True)
     assert prove_run(ran.traces).findings == ()
     assert [r.metrics["selection/lacking"] for r in ran.records] == [4, 4]
     before = weights_after(ran, 1)
@@ -215,6 +215,7 @@ def test_a_step_without_any_group_changes_nothing(model: Path, tmp_path: Path) -
     assert all(r.metrics["actor/applied"] == 0 for r in ran.records)
 
 
-def weights_after(ran: RanHere, steps: int) -> dict[str, torch.Tensor]:
-    checkpoint = next(c for c in ran.checkpoints if c.steps == steps)
-    return load_file(checkpoint.path / "actor" / "weights.safetensors")
+def weights_after(ran: Ran, steps: int) -> dict[str, torch.Tensor]:
+    checkpoints = RunDirectory(ran.outcome.directory).checkpoints()
+    path = next(c.path for c in checkpoints if c.steps == steps)
+    return load_file(path / "actor" / "weights.safetensors")

@@ -10,7 +10,8 @@ from problems import problem
 from rpeg.errors import InfeasibleError
 from rpeg.plan import check
 from rpeg.search import Permissions, plan_job
-from rpeg.search.rank import EQUAL, FINAL_STEPS, FINALISTS
+from rpeg.search.estimator import FINAL_STEPS
+from rpeg.search.rank import EQUAL, FINALISTS
 
 
 def test_all_candidates_can_run_and_the_finalists_are_in_order() -> None:

@@ -8,11 +8,11 @@ import pytest
 
 from rpeg.algorithms import grpo
 from rpeg.errors import InputError
+from rpeg.search.baselines.starts import starts
 from rpeg.search.budget import Budget
 from rpeg.search.exhaustive import exhaustive
 from rpeg.search.hardware_plan import best_of, found_starts
 from rpeg.search.problem import Permissions
-from rpeg.search.starts import starts
 from rpeg.search.structures import neighbours
 from rpeg.search.synthetic import Drawn, search_in
 from rpeg.transforms import Changes

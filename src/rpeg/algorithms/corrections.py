@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Importance = Literal["none", "token", "sequence"]
 RejectBy = Literal["none", "token", "sequence_sum", "sequence_mean", "sequence_max"]
 RejectEstimator = Literal["k1", "k2", "k3"]
-Truncated = Literal["train", "mask"]
+Truncated = Literal["train", "mask", "bootstrap"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,8 @@ class CorrectionHyper:
     KL(behaviour ‖ actor): a token's own, or the sum, mean or maximum over its response. Kept is what lies within
     [reject_low, reject_high]; k1 is compared by its exponential, the ratio behaviour over actor.
     staleness_bound: leave out tokens that weights more than so many publications old have sampled.
-    truncated: train on responses that were cut at the longest allowed, or mask them.
+    truncated: train on responses that were cut at the longest allowed as on others, mask them, or (with a critic)
+    bootstrap: the critic's value after the cut stands for what would have come.
     """
 
     importance: Importance = "none"

@@ -30,6 +30,10 @@ class PolicyHyper(CorrectionHyper, AggregationHyper, KlHyper):
 
     def __post_init__(self) -> None:
         check_corrections(self, self.conventions)
+        if self.truncated == "bootstrap" and not self.has_critic:
+            raise InputError(
+                "truncated is bootstrap: it needs a critic's value after the cut. Use mask, or ppo."
+            )
         check_aggregation(self.loss_aggregation, self.fixed_length)
         check_kl(self.kl_in, self.kl_estimator, self.kl_coefficient)
         check_range("entropy_coefficient", self.entropy_coefficient, 0.0)
@@ -39,6 +43,11 @@ class PolicyHyper(CorrectionHyper, AggregationHyper, KlHyper):
     def loss_weights(self) -> Mapping[str, float]:
         """What each loss op counts beside others of one model, which a plan may share; 1 where it is not named."""
         return {}
+
+    @property
+    def has_critic(self) -> bool:
+        """Whether values of a critic are at hand."""
+        return False
 
     @property
     def uses_entropy(self) -> bool:

@@ -25,7 +25,7 @@ ADAPTION_BOUND = 0.2
 @dataclass(frozen=True)
 class KlHyper:
     """kl_in: where the KL to the reference counts: in the reward of each token, in the loss, or nowhere.
-    kl_coefficient, kl_estimator: its weight, and see `kl_estimate`.
+    kl_coefficient, kl_estimator: its weight, and see `kl_estimate`. Where it weighs nothing it is not computed.
     """
 
     kl_in: KlPlace = "none"
@@ -33,9 +33,14 @@ class KlHyper:
     kl_estimator: KlEstimator = "low_variance"
 
     @property
+    def kl_place(self) -> KlPlace:
+        """Where the KL counts for something."""
+        return self.kl_in if self.kl_coefficient else "none"
+
+    @property
     def uses_reference(self) -> bool:
         """Whether a reference model must score the responses."""
-        return self.kl_in != "none"
+        return self.kl_place != "none"
 
 
 def kl_estimate(policy_logprobs: Tensor, reference_logprobs: Tensor, kind: KlEstimator) -> Tensor:

@@ -67,7 +67,7 @@ def policy_loss(columns: Columns, mask: Tensor, hyper: PolicyHyper, surrogate: S
         entropy = inside(columns["entropy"], trained)
         loss = loss - hyper.entropy_coefficient * entropy
         metrics["entropy"] = entropy
-    if hyper.kl_in == "loss":
+    if hyper.kl_place == "loss":
         kl = kl_estimate(logprobs, inside(columns["ref_logprobs"], trained), hyper.kl_estimator)
         loss = loss + hyper.kl_coefficient * kl
         metrics["ref_kl"] = kl

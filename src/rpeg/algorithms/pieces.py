@@ -62,9 +62,9 @@ SELECTED = (
 """Dynamic sampling: what is generated are candidates, and `select` gives those that a step is trained on."""
 
 
-def assessment(name: str, model: str, op: str, gives: str) -> Stage:
+def assessment(name: str, model: str, op: str, *gives: str) -> Stage:
     """One forward of `model` over the responses: `op` is logprob or value."""
-    return Stage(name, Kind.INFERENCE, (Call(model, (Op(op, Scope.TOKEN, ("rollouts",), (gives,)),)),))
+    return Stage(name, Kind.INFERENCE, (Call(model, (Op(op, Scope.TOKEN, ("rollouts",), gives),)),))
 
 
 def trainer(name: str, model: str, loss_op: str, needs: Sequence[str]) -> Stage:
@@ -88,9 +88,14 @@ def correction_ops(hyper: PolicyHyper) -> list[Op]:
 
 def kl_penalty_op(hyper: RewardKlHyper, rewards: str = "rewards") -> Op:
     """Rewards at tokens; an adaptive coefficient looks at the whole batch."""
-    needs = ("old_logprobs", "ref_logprobs") if hyper.kl_in == "reward" else ()
+    needs = ("old_logprobs", "ref_logprobs") if hyper.kl_place == "reward" else ()
     scope = Scope.BATCH if hyper.kl_target is not None else Scope.SAMPLE
     return Op("kl_penalty", scope, (rewards, *needs), ("token_rewards",))
+
+
+def values(hyper: PolicyHyper) -> tuple[str, ...]:
+    """What a critic gives: the value before each token, and after the last where cut responses go on from there."""
+    return ("values", "final_values") if hyper.truncated == "bootstrap" else ("values",)
 
 
 def whiten_op(hyper: PolicyHyper) -> Op:
@@ -115,7 +120,7 @@ def policy_step(
     ops = [*correction_ops(hyper), *ops]
     old = needs_old or any("old_logprobs" in op.needs for op in ops)
     weights = ("importance_weights",) if hyper.importance != "none" else ()
-    reference = ("ref_logprobs",) if hyper.kl_in == "loss" else ()
+    reference = ("ref_logprobs",) if hyper.kl_place == "loss" else ()
     ratio = ("old_logprobs",) if needs_old else ()
     selects = isinstance(hyper, GroupHyper) and hyper.dynamic_sampling
     stages = [*(SELECTED if selects else (PROMPTS, GENERATE, REWARD)), *sources]
@@ -124,7 +129,7 @@ def policy_step(
     if old:
         stages.append(assessment("old_logprob", "actor", "logprob", "old_logprobs"))
     if value_loss_op:
-        stages.append(assessment("value", "critic", "value", "values"))
+        stages.append(assessment("value", "critic", "value", *values(hyper)))
     stages.append(host("advantage", ops))
     needs = (*ratio, "advantages", *reference, *weights, *_mask(hyper))
     stages.append(trainer("train_actor", "actor", loss_op, needs))

@@ -50,6 +50,10 @@ class Hyper(DualClipHyper, RewardKlHyper):
         check_range("value_gradient_scale", self.value_gradient_scale, 0.0, 1.0)
 
     @property
+    def has_critic(self) -> bool:
+        return True
+
+    @property
     def loss_weights(self) -> Mapping[str, float]:
         return {"ppo_value_loss": self.value_loss_weight}
 
@@ -57,10 +61,16 @@ class Hyper(DualClipHyper, RewardKlHyper):
 def gae(columns: Columns, mask: Tensor, hyper: Hyper) -> dict[str, Tensor]:
     """`advantages` and `returns` (n, T), see `returns.generalized_advantages`. Reads `token_rewards` and `values`.
 
-    A response that was cut counts as ended: its value is not put in the place of what would have come.
+    A response that was cut counts as ended, unless truncated is `bootstrap`: then its `final_values` (n,), zero for those
+    that ended by themselves, stand for what would have come.
     """
     advantages, found = returns.generalized_advantages(
-        columns["token_rewards"], columns["values"], mask, gamma=hyper.gamma, lam=hyper.lam
+        columns["token_rewards"],
+        columns["values"],
+        mask,
+        gamma=hyper.gamma,
+        lam=hyper.lam,
+        final_values=columns["final_values"] if hyper.truncated == "bootstrap" else None,
     )
     return {"advantages": advantages, "returns": found}
 
@@ -100,7 +110,7 @@ def graph(hyper: Hyper) -> Graph:
     """Responses, their assessment by verifier, reference, actor and critic, advantages, two updates."""
     ops = [
         pieces.kl_penalty_op(hyper),
-        Op("gae", Scope.SAMPLE, ("token_rewards", "values"), ("advantages", "returns")),
+        Op("gae", Scope.SAMPLE, ("token_rewards", *pieces.values(hyper)), ("advantages", "returns")),
     ]
     if hyper.whiten_advantages:
         ops.append(pieces.whiten_op(hyper))

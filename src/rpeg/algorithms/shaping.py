@@ -34,7 +34,7 @@ def kl_penalty(columns: Columns, mask: Tensor, hyper: RewardKlHyper) -> dict[str
     with kl_target also `kl_coefficient` (). An empty response has no token to reward.
     """
     rewards = returns.at_last_token(returns.outcome(columns, mask), mask)
-    if hyper.kl_in != "reward":
+    if hyper.kl_place != "reward":
         return {"token_rewards": rewards}
     coefficient = hyper.kl_coefficient
     if hyper.kl_target is not None:

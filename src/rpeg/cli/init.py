@@ -21,7 +21,7 @@ def command(
             "--algorithm",
             "-a",
             "--template",
-            help="ppo or grpo; plan-h100 or plan-gh200 to plan for hardware.",
+            help="ppo or grpo; plan-h100, plan-gh200 or plan-layouts to plan for hardware.",
         ),
     ] = "ppo",
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")] = False,

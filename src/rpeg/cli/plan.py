@@ -11,7 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from rpeg.plan import Plan
-    from rpeg.search import Candidate, Problem, Progress, Ranked
+    from rpeg.search import Candidate, Effect, Problem, Progress, Ranked
 
 ORDER = 30
 
@@ -35,6 +35,13 @@ def command(
     ] = None,
     show_all: Annotated[bool, typer.Option("--all", help="Show every plan, not only the fastest.")] = False,
     seed: Annotated[int, typer.Option(help="Fixes the drawn lengths and the search.")] = 0,
+    sensitivity: Annotated[
+        bool,
+        typer.Option(
+            "--sensitivity",
+            help="Plan again with a node more, faster links, a shorter tail and older weights (four times as long).",
+        ),
+    ] = False,
     search: Annotated[
         bool,
         typer.Option("--search", help="Search on from the good plans (hardware that is not here; minutes)."),
@@ -52,17 +59,24 @@ def command(
       rpeg plan job.yaml --all --pick 8      another plan of the table, to compare with
       rpeg plan job.yaml --json              for programs: docs/planning.md has the fields
       rpeg plan job.yaml --picture plan.svg  one step, drawn
+      rpeg plan job.yaml --sensitivity       what one more node, faster links, a shorter tail, staleness would bring
       rpeg plan job.yaml --search            annealing over structure and placement from there (pip install rpeg[search])
     """
     from rpeg.cli._planning import problem_of
+    from rpeg.cli._ways_out import saying_ways_out
     from rpeg.errors import InfeasibleError, InputError
     from rpeg.job import load_job
     from rpeg.plan import write_plan
     from rpeg.search import Budget, plan_job
 
+    for file in filter(None, (out, picture)):  # before the work, not after it
+        if not file.absolute().parent.is_dir():
+            raise InputError(f"{file} cannot be written: there is no directory {file.parent}")
     job = load_job(job_file)
     problem = problem_of(job, lambda line: typer.echo(line, err=True), measure=measure)
-    with _progress(as_json or problem.is_local or not search) as report:
+    if search and problem.graph.selector is not None:
+        typer.echo("search: none for steps in rounds (dynamic sampling); plans are by construction", err=True)
+    with saying_ways_out(), _progress(as_json or problem.is_local or not search) as report:
         budget = Budget(chains, rounds, steps) if search else None
         ranked = plan_job(problem, seed=seed, budget=budget, report=report)
     if pick is not None and pick > len(ranked.candidates):
@@ -73,14 +87,15 @@ def command(
         write_plan(chosen.plan, out)
     if picture is not None:
         _draw(chosen.plan, problem, seed, picture)
+    what_if = _effects(problem, chosen, seed) if sensitivity else ()
     if as_json:
         import json
 
         from rpeg.report.plan_json import ranked_json
 
-        typer.echo(json.dumps(ranked_json(ranked, chosen, problem), indent=1))
+        typer.echo(json.dumps(ranked_json(ranked, chosen, problem, what_if), indent=1))
     else:
-        _show(ranked, chosen, problem, show_all)
+        _show(ranked, chosen, problem, what_if, show_all)
     if not fits:
         raise InfeasibleError(ranked.why_not_own)
     if not as_json:
@@ -93,20 +108,31 @@ def _draw(plan: Plan, problem: Problem, seed: int, file: Path) -> None:
     file.write_text(svg(picture_of(plan, problem.facts, seed)), encoding="utf-8")
 
 
+def _effects(problem: Problem, chosen: Candidate, seed: int) -> tuple[Effect, ...]:
+    from rich.console import Console
+
+    from rpeg.search import sensitivity
+
+    with Console(stderr=True).status("") as status:
+        return sensitivity(problem, chosen, seed=seed, report=lambda words: status.update(f"with {words} …"))
+
+
 def _which(pick: int | None, ranked: Ranked) -> str:
     if pick is not None:
         return f"Plan {pick}"
     return "The best plan" if ranked.own is None else "The plan that the job gives layouts for"
 
 
-def _show(ranked: Ranked, chosen: Candidate, problem: Problem, show_all: bool) -> None:
+def _show(
+    ranked: Ranked, chosen: Candidate, problem: Problem, what_if: tuple[Effect, ...], show_all: bool
+) -> None:
     from rich.console import Console
 
     from rpeg.report.comparison import ranking
     from rpeg.report.plan import report as plan_report
 
     console = Console(highlight=False)
-    for part in plan_report(ranked, chosen, problem):
+    for part in plan_report(ranked, chosen, problem, what_if):
         console.print(part)
     if show_all:
         console.print(ranking(ranked, chosen))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -32,6 +33,9 @@ def command(
     plot: Annotated[Path | None, typer.Option(metavar="SVG", help="Where a plot is written.")] = None,
     rows: Annotated[Path, typer.Option(help="Where rows are kept as they are found.")] = Path("sweep.jsonl"),
     resume: Annotated[bool, typer.Option("--resume", help="Take what is there from the kept rows.")] = False,
+    search: Annotated[
+        bool, typer.Option("--search", help="Search on from the good plans at every size (minutes each).")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Fixes the drawn lengths and the search.")] = 0,
 ) -> None:
     """Plan a job at many sizes, on many kinds of devices, with other permissions: all combinations. Starts nothing.
@@ -48,18 +52,27 @@ def command(
     from rpeg.cli._planning import problem_of
     from rpeg.cli._sweeping import Asked, Kept, axes_of, show, target_of
     from rpeg.job import load_job
-    from rpeg.search.sweep import points, swept
+    from rpeg.search import Budget
+    from rpeg.search.given import NOTHING
+    from rpeg.search.sweep import Row, points, swept
 
     asked = Asked(devices, kind, staleness, samples, response, tuple(price or ()))
     target = target_of(target_seconds, target_hours, steps)
     job = load_job(job_file)
     problem = problem_of(job, lambda line: typer.echo(line, err=True), measure=False)
+    if problem.given:
+        typer.echo("The layouts that the job gives are for one size: all are chosen here.", err=True)
+        problem = replace(problem, given=NOTHING)
     at = points(axes_of(asked, problem))
-    found = []
+    budget = Budget() if search else None
+    found = list[Row]()
     interrupted = False
     with Kept(rows, resume, len(at), quiet=as_json or as_csv) as kept:
+        planned = swept(
+            problem, at, seed=seed, budget=budget, known=kept.known, clock=kept.clock, report=kept.begin
+        )
         try:
-            for row in swept(problem, at, seed=seed, known=kept.known, clock=kept.clock, report=kept.begin):
+            for row in planned:
                 found.append(row)
                 kept.add(row)
         except KeyboardInterrupt:

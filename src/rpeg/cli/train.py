@@ -150,11 +150,13 @@ def _say_what_is_read(job: Job, console: Console) -> None:
 
 def _best_plan(job: Job, console: Console) -> Plan:
     from rpeg.cli._planning import problem_of
+    from rpeg.cli._ways_out import saying_ways_out
     from rpeg.report.comparison import ranking
     from rpeg.search import plan_job
 
     problem = problem_of(job, lambda line: console.print(line, markup=False))
-    ranked = plan_job(problem)
+    with saying_ways_out():
+        ranked = plan_job(problem)
     console.print(ranking(ranked, ranked.chosen, most=10))
     return ranked.chosen.plan
 

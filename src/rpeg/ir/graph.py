@@ -121,6 +121,16 @@ class Graph:
             del waiting[ready[0]]
         return tuple(self.stage(name) for name in done)
 
+    @property
+    def is_ordered(self) -> bool:
+        """Whether all edges join stages of the graph, and none wait for each other within a step."""
+        try:
+            self.order()
+        except GraphError:
+            return False
+        known = {stage.name for stage in self.stages}
+        return all({edge.src, edge.dst} <= known for edge in self.edges)
+
 
 T = TypeVar("T", Model, Stage)
 

@@ -64,13 +64,17 @@ def models_are_used(job: Job) -> Iterator[Problem]:
 
 def context_is_long_enough(job: Job) -> Iterator[Problem]:
     """Prompt and response together fit every model's context."""
-    asked = job.lengths.max_prompt + job.lengths.max_response
+    values = (
+        getattr(job.algorithm.hyper, "truncated", "") == "bootstrap"
+    )  # the value after a cut is read one further
+    asked = job.lengths.max_prompt + job.lengths.max_response + values
     for role in ROLES:
         source = _source(job, role)
         context = _context(source) if source is not None else None
         if context is not None and asked > context:
             text = (
-                f"max_prompt {job.lengths.max_prompt} + max_response {job.lengths.max_response} = {asked} tokens, "
+                f"max_prompt {job.lengths.max_prompt} + max_response {job.lengths.max_response}"
+                f"{' + 1 to bootstrap' if values else ''} = {asked} tokens, "
                 f"but the context of {role} {getattr(job.models, role).path} is {context}. Lower one of them to fit."
             )
             yield Problem(("lengths",), text)

@@ -5,7 +5,8 @@ from rpeg.plan.check import check, find_cycle, violations
 from rpeg.plan.item import Item, ItemKind, Slot
 from rpeg.plan.json import digest, plan_from_json, plan_to_json, read_plan, write_plan
 from rpeg.plan.lanes import Cell, Lanes
-from rpeg.plan.lowering import Arc, Copy, Lowered, Task, coincide, ids_to_generate, lower
+from rpeg.plan.lowered import Arc, Copy, Lowered, Task, ids_to_generate
+from rpeg.plan.lowering import coincide, lower
 from rpeg.plan.members import (
     Members,
     Minibatches,

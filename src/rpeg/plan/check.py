@@ -13,7 +13,8 @@ from rpeg.errors import PlanError, nearest
 from rpeg.ir import Kind, Unit, verify
 from rpeg.plan.assignment import Devices, Host
 from rpeg.plan.item import Slot
-from rpeg.plan.lowering import Lowered, lower
+from rpeg.plan.lowered import Lowered
+from rpeg.plan.lowering import lower
 from rpeg.plan.plan import Plan
 from rpeg.plan.resting import owners
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 from rpeg.plan.item import ItemKind, Slot
-from rpeg.plan.lowering import Lowered
+from rpeg.plan.lowered import Lowered
 from rpeg.plan.plan import Lane
 
 

@@ -17,7 +17,7 @@ from rpeg.plan.assignment import Assignment
 from rpeg.plan.item import ItemKind, Slot
 
 if TYPE_CHECKING:
-    from rpeg.plan.lowering import Copy
+    from rpeg.plan.lowered import Copy
 
 What = Literal["model", "optimizer"]
 

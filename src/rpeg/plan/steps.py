@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rpeg.plan.item import Item
-from rpeg.plan.lowering import Lowered, Task
+from rpeg.plan.lowered import Lowered, Task
 from rpeg.plan.plan import Lane
 
 

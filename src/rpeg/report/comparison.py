@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rich.table import Table
@@ -17,7 +17,7 @@ from rpeg.units import bytes_text, count_text, seconds_text
 COLUMNS = (">#", "plan", ">step", ">speed-up", ">tok/s", ">room", "notes")
 LEGEND = (
     "step: mean. speed-up: of the marked plan (▶) against that one. room: memory left at the peak of the tightest "
-    "device. #: for --pick."
+    "device, tight where predictions are off by more. #: for --pick."
 )
 OTHER_KINDS = 4
 """Plans of other kinds that are shown."""
@@ -35,7 +35,8 @@ class Row:
 def comparison(ranked: Ranked, chosen: Candidate) -> Table:
     """The chosen plan, then baselines, then the next best of other kinds, with their numbers."""
     groups = [[Row(number_of(ranked, chosen), "▶ " + chosen.name, chosen)], compared(ranked, chosen), []]
-    groups[2] = [row for row in next_best(ranked, chosen) if row.candidate not in _plans(groups[1])]
+    known = [row.candidate.plan for row in groups[1]]
+    groups[2] = [row for row in next_best(ranked, chosen) if row.candidate.plan not in known]
     rows = [row for group in groups for row in group]
     ends = [sum(map(len, groups[: i + 1])) - 1 for i in range(len(groups) - 1)]
     return table(COLUMNS, (_cells(row, chosen) for row in rows), marked=0, ends=ends)
@@ -57,18 +58,21 @@ def compared(ranked: Ranked, chosen: Candidate) -> list[Row]:
     own = ranked.own.candidate if ranked.own else None
     asked = [] if own is None or own == chosen else [Row(number_of(ranked, own), "as the job says", own)]
     best = [Row(1, f"best: {ranked.best.name}", ranked.best)] if ranked.best != chosen else []
-    known = [row.candidate for row in (*asked, *best)]
-    return [*asked, *best, *(row for row in _baselines(ranked) if row.candidate not in known)]
+    known = [row.candidate.plan for row in (*asked, *best)]
+    colocated = [row for row in _best_colocated(ranked) if row.candidate.plan not in known]
+    return [*asked, *best, *colocated, *_baselines(ranked)]
 
 
 def _baselines(ranked: Ranked) -> list[Row]:
-    named = [
-        Row(number_of(ranked, b.candidate), b.name, b.candidate) for b in ranked.baselines if b.candidate
-    ]
-    if any(is_colocated(row.candidate.plan) for row in named):
-        return named
-    best = next((c for c in ranked.candidates if is_colocated(c.plan)), None)
-    return ([Row(number_of(ranked, best), "best fully colocated", best)] if best else []) + named
+    return [Row(number_of(ranked, b.candidate), b.name, b.candidate) for b in ranked.baselines if b.candidate]
+
+
+def _best_colocated(ranked: Ranked) -> list[Row]:
+    """Where no baseline is colocated."""
+    if any(is_colocated(row.candidate.plan) for row in _baselines(ranked)):
+        return []
+    found = ((i, c) for i, c in enumerate(ranked.candidates, 1) if is_colocated(c.plan))
+    return [Row(i, "best fully colocated", c) for i, c in list(found)[:1]]
 
 
 def all_baselines(ranked: Ranked) -> tuple[Baseline, ...]:
@@ -118,11 +122,7 @@ def speed_up(chosen: Candidate, other: Candidate) -> float:
 def notes(candidate: Candidate) -> str:
     """What one must know before taking a plan: what it changes in learning, and whether memory is tight."""
     learning, tight = learning_in_short(candidate.plan), forecast.is_tight(candidate.estimate)
-    return ", ".join(filter(None, (learning, "memory tight" if tight else "")))
-
-
-def _plans(rows: Sequence[Row]) -> list[Candidate]:
-    return [row.candidate for row in rows]
+    return ", ".join(filter(None, (learning, "tight" if tight else "")))
 
 
 def _cells(row: Row, chosen: Candidate) -> tuple[str, ...]:
@@ -135,5 +135,5 @@ def _cells(row: Row, chosen: Candidate) -> tuple[str, ...]:
         "" if marked else f"{speed_up(chosen, row.candidate):.2f}×",
         count_text(e.tokens_per_second),
         bytes_text(forecast.room(e)),
-        "the same plan" if same and not marked else notes(row.candidate),
+        "the same" if same and not marked else notes(row.candidate),
     )

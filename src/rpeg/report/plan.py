@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from rpeg.report import comparison, forecast, limits, structure
 from rpeg.report.tables import facts
-from rpeg.search import Candidate, Misfit, Problem, Ranked
+from rpeg.search import Candidate, Effect, Misfit, Problem, Ranked
 from rpeg.units import seconds_text
 
-
-class Sensitive(Protocol):
-    """What a changed problem would bring. change: in words. Seconds of the step before and after."""
-
-    @property
-    def change(self) -> str: ...
-    @property
-    def before_seconds(self) -> float: ...
-    @property
-    def after_seconds(self) -> float: ...
+_SHOWN = 0.005
+"""Of the step: a change that saves less brings nothing."""
 
 
 def report(
-    ranked: Ranked, chosen: Candidate, problem: Problem, sensitivity: Sequence[Sensitive] = ()
+    ranked: Ranked, chosen: Candidate, problem: Problem, sensitivity: Sequence[Effect] = ()
 ) -> Iterator[RenderableType]:
     """Everything about a chosen plan, the most important first. Reads well from 80 columns on, also in a pipe."""
     yield facts(_head(chosen, problem))
@@ -53,7 +44,7 @@ def _head(chosen: Candidate, problem: Problem) -> Iterator[tuple[str, list[str]]
 
 
 def _details(
-    ranked: Ranked, chosen: Candidate, problem: Problem, sensitivity: Sequence[Sensitive]
+    ranked: Ranked, chosen: Candidate, problem: Problem, sensitivity: Sequence[Effect]
 ) -> Iterator[tuple[str, list[str]]]:
     e, plan = chosen.estimate, chosen.plan
     yield "step", list(forecast.step(e, problem))
@@ -71,11 +62,20 @@ def _details(
     yield "assumed", list(problem.assumptions)
 
 
-def what_if(one: Sensitive) -> str:
-    """``one more node: 60 s instead of 70 s (1.17×)``."""
-    after, before = one.after_seconds, one.before_seconds
-    gain = f" ({before / after:.2f}×)" if after else ""
-    return f"{one.change}: {seconds_text(after)} instead of {seconds_text(before)}{gain}"
+def what_if(one: Effect) -> str:
+    """``links 2 × as fast: 60 s, 1.17 × as fast; costs another network``."""
+    learning = f"; changes what is learned: {one.learning}" if one.learning else ""
+    return f"{one.words}: {_brings(one)}; costs {one.cost}{learning}"
+
+
+def _brings(one: Effect) -> str:
+    after = one.after_seconds
+    if after is None:
+        return f"nothing that runs ({one.reason})"
+    if one.saved < _SHOWN:
+        return "no faster"
+    plan = f", with {one.plan}" if after == one.replanned_seconds else ""
+    return f"{seconds_text(after)}, {one.before_seconds / after:.2f} × as fast{plan}"
 
 
 def misfits(found: Sequence[Misfit]) -> Iterator[str]:

@@ -12,16 +12,15 @@ from typing import Any
 from rpeg.plan import Assignment, Devices, plan_to_json
 from rpeg.report import comparison, forecast, limits
 from rpeg.report.model_error import model_errors
-from rpeg.report.plan import Sensitive
 from rpeg.report.words import applied, slot_words, where
-from rpeg.search import Candidate, Problem, Ranked
+from rpeg.search import Candidate, Effect, Problem, Ranked
 from rpeg.sim import DeviceMemory
 
 SCHEMA = 1
 
 
 def ranked_json(
-    ranked: Ranked, chosen: Candidate, problem: Problem, sensitivity: Sequence[Sensitive] = ()
+    ranked: Ranked, chosen: Candidate, problem: Problem, sensitivity: Sequence[Effect] = ()
 ) -> dict[str, Any]:
     """JSON-ready: the chosen plan whole, what it is compared with, all estimates, and what they rest on."""
     return {
@@ -52,11 +51,7 @@ def ranked_json(
         "candidates": [candidate_json(c) for c in ranked.candidates],
         "left_out": [asdict(misfit) for misfit in ranked.misfits],
         "what_if": [
-            {
-                "change": one.change,
-                "before_step_seconds": one.before_seconds,
-                "after_step_seconds": one.after_seconds,
-            }
+            {**asdict(one), "after_seconds": one.after_seconds, "device_hours": one.device_hours}
             for one in sensitivity
         ],
         "model_error": {} if problem.is_local else {kind: asdict(e) for kind, e in model_errors().items()},

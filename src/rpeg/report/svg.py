@@ -1,7 +1,8 @@
-"""A drawing as self-contained SVG: rectangles, lines and text, all text escaped."""
+"""A drawing as self-contained SVG: rectangles, lines, curves, dots and text, all text escaped."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from xml.sax.saxutils import escape, quoteattr
 
@@ -35,9 +36,27 @@ class Drawing:
         inside = f"<title>{escape(printable(tip))}</title>" if tip else ""
         self._shapes.append(f"<rect {size} fill={quoteattr(colour)}>{inside}</rect>")
 
-    def line(self, x1: float, y1: float, x2: float, y2: float, colour: str = FAINT) -> None:
+    def line(
+        self, x1: float, y1: float, x2: float, y2: float, colour: str = FAINT, *, dashes: str = ""
+    ) -> None:
+        """dashes: pixels drawn and left out in turn, such as ``6 3``; "" for a whole line."""
         ends = f"x1='{x1:.2f}' y1='{y1:.2f}' x2='{x2:.2f}' y2='{y2:.2f}'"
-        self._shapes.append(f"<line {ends} stroke={quoteattr(colour)}/>")
+        dashed = f" stroke-dasharray={quoteattr(dashes)}" if dashes else ""
+        self._shapes.append(f"<line {ends} stroke={quoteattr(colour)}{dashed}/>")
+
+    def curve(self, points: Iterable[tuple[float, float]], colour: str) -> None:
+        """Straight from point to point."""
+        path = " ".join(f"{x:.2f},{y:.2f}" for x, y in points)
+        self._shapes.append(
+            f"<polyline points='{path}' fill='none' stroke={quoteattr(colour)} stroke-width='2'/>"
+        )
+
+    def dot(self, x: float, y: float, colour: str, tip: str = "") -> None:
+        """`tip` shows when the pointer rests on it."""
+        inside = f"<title>{escape(printable(tip))}</title>" if tip else ""
+        self._shapes.append(
+            f"<circle cx='{x:.2f}' cy='{y:.2f}' r='3.5' fill={quoteattr(colour)}>{inside}</circle>"
+        )
 
     def text(
         self, x: float, y: float, words: str, *, size: int = 12, anchor: str = "start", colour: str = INK

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from xml.sax.saxutils import escape
 
+from rpeg.report.svg import COLOURS, Drawing
 from rpeg.search.sweep import STEPS, Row
 from rpeg.units import count_text, seconds_text
 
 WIDTH, HEIGHT = 480, 360
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 16, 40, 48
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444")
-_LINE = 16
+_LINE, _TARGET = 16, "#c00000"
 
 MOST_LINES = 9
 """Horizontal lines of a panel, where there is a choice."""
@@ -30,8 +29,9 @@ class _Curve:
 
 @dataclass(frozen=True)
 class _Panel:
-    """One diagram: curves in data units, both axes logarithmic."""
+    """One diagram, from `x` pixels on: curves in data units, both axes logarithmic."""
 
+    x: float
     title: str
     curves: tuple[_Curve, ...]
     text: Callable[[float], str]
@@ -50,7 +50,7 @@ class _Panel:
         x0, x1, y0, y1 = self.span
         right = math.log(x / x0) / math.log(x1 / x0) * (WIDTH - _LEFT - _RIGHT)
         up = math.log(y / y0) / math.log(y1 / y0) * (HEIGHT - _TOP - _BOTTOM)
-        return _LEFT + right, HEIGHT - _BOTTOM - up
+        return self.x + _LEFT + right, HEIGHT - _BOTTOM - up
 
 
 def plot(rows: Sequence[Row], target_seconds: float | None = None) -> str:
@@ -59,23 +59,16 @@ def plot(rows: Sequence[Row], target_seconds: float | None = None) -> str:
     if not series:
         return ""
     priced = all(row.outcome and row.outcome.price is not None for _, own in series for row in own)
+    cost = f"{'price' if priced else 'device-hours'} of {STEPS:,} steps"
     panels = (
-        _Panel("step time", _curves(series, _step), seconds_text, target_seconds, ideal=True),
-        _Panel(
-            f"{'price' if priced else 'device-hours'} of {STEPS:,} steps",
-            _curves(series, _price if priced else _hours),
-            count_text,
-        ),
+        _Panel(0, "step time", _curves(series, _step), seconds_text, target_seconds, ideal=True),
+        _Panel(WIDTH, cost, _curves(series, _price if priced else _hours), count_text),
     )
-    height = HEIGHT + _LINE * (len(series) + 1)
-    drawn = [
-        f'<g transform="translate({i * WIDTH} 0)">{"".join(_drawn(p))}</g>' for i, p in enumerate(panels)
-    ]
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{2 * WIDTH}" height="{height}" '
-        f'viewBox="0 0 {2 * WIDTH} {height}" font-family="sans-serif" font-size="12">\n'
-        f'<rect width="100%" height="100%" fill="white"/>\n{"".join(drawn)}\n{"".join(_legend(panels[0]))}</svg>\n'
-    )
+    drawing = Drawing(len(panels) * WIDTH, HEIGHT + _LINE * (len(series) + 1))
+    for panel in panels:
+        _draw(drawing, panel)
+    _legend(drawing, panels[0].curves)
+    return drawing.to_text("step time and cost by number of devices")
 
 
 def _series(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
@@ -95,7 +88,7 @@ def _series(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
 
 def _curves(series: Sequence[tuple[str, list[Row]]], value: Callable[[Row], float]) -> tuple[_Curve, ...]:
     return tuple(
-        _Curve(name, _COLOURS[i % len(_COLOURS)], tuple((row.devices, value(row)) for row in own))
+        _Curve(name, COLOURS[i % len(COLOURS)], tuple((row.devices, value(row)) for row in own))
         for i, (name, own) in enumerate(series)
     )
 
@@ -112,54 +105,45 @@ def _hours(row: Row) -> float:
     return row.device_hours or 0.0
 
 
-def _drawn(panel: _Panel) -> Iterator[str]:
+def _draw(drawing: Drawing, panel: _Panel) -> None:
     x0, x1, y0, y1 = panel.span
-    yield f'<text x="{_LEFT}" y="24" font-size="14">{escape(panel.title)}</text>'
+    left, right = panel.at(x0, y0)[0], panel.at(x1, y0)[0]
+    drawing.text(left, 24, panel.title, size=14)
     for x in _powers_of_two(x0, x1):
         px, _ = panel.at(x, y0)
-        yield _line((px, _TOP), (px, HEIGHT - _BOTTOM), "#ddd")
-        yield f'<text x="{px:.1f}" y="{HEIGHT - _BOTTOM + 18}" text-anchor="middle">{x}</text>'
+        drawing.line(px, _TOP, px, HEIGHT - _BOTTOM)
+        drawing.text(px, HEIGHT - _BOTTOM + 18, str(x), anchor="middle")
     for y in _round_values(y0, y1):
         _, py = panel.at(x0, y)
-        yield _line((_LEFT, py), (WIDTH - _RIGHT, py), "#ddd")
-        yield f'<text x="{_LEFT - 6}" y="{py + 4:.1f}" text-anchor="end">{escape(panel.text(y))}</text>'
-    middle = (_LEFT + WIDTH - _RIGHT) / 2
-    yield f'<text x="{middle}" y="{HEIGHT - 12}" text-anchor="middle">devices</text>'
+        drawing.line(left, py, right, py)
+        drawing.text(left - 6, py + 4, panel.text(y), anchor="end")
+    drawing.text((left + right) / 2, HEIGHT - 12, "devices", anchor="middle")
     if panel.target:
         _, py = panel.at(x0, panel.target)
-        yield _line((_LEFT, py), (WIDTH - _RIGHT, py), "#c00", "6 3")
-        yield f'<text x="{_LEFT + 4}" y="{py - 4:.1f}" fill="#c00">target {escape(panel.text(panel.target))}</text>'
+        drawing.line(left, py, right, py, _TARGET, dashes="6 3")
+        drawing.text(left + 4, py - 4, f"target {panel.text(panel.target)}", colour=_TARGET)
     for curve in panel.curves:
-        yield from _curve(panel, curve)
+        _draw_curve(drawing, panel, curve)
 
 
-def _curve(panel: _Panel, curve: _Curve) -> Iterator[str]:
+def _draw_curve(drawing: Drawing, panel: _Panel, curve: _Curve) -> None:
     pixels = [panel.at(*point) for point in curve.points]
     if panel.ideal and len(pixels) > 1:
         (x, y), (last, _) = curve.points[0], curve.points[-1]
         end = max(y * x / last, panel.span[2])
-        yield _line(pixels[0], panel.at(x * y / end, end), curve.colour, "2 4")
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in pixels)
-    yield f'<polyline points="{path}" fill="none" stroke="{curve.colour}" stroke-width="2"/>'
-    for (x, y), (devices, value) in zip(pixels, curve.points, strict=True):
-        said = escape(f"{curve.name}: {devices:g} devices, {panel.text(value)}")
-        yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{curve.colour}"><title>{said}</title></circle>'
+        drawing.line(*pixels[0], *panel.at(x * y / end, end), curve.colour, dashes="2 4")
+    drawing.curve(pixels, curve.colour)
+    for (px, py), (devices, value) in zip(pixels, curve.points, strict=True):
+        drawing.dot(px, py, curve.colour, f"{curve.name}: {devices:g} devices, {panel.text(value)}")
 
 
-def _legend(panel: _Panel) -> Iterator[str]:
-    for i, curve in enumerate(panel.curves):
+def _legend(drawing: Drawing, curves: Sequence[_Curve]) -> None:
+    for i, curve in enumerate(curves):
         y = HEIGHT + _LINE * i + 6
-        yield f'<rect x="{_LEFT}" y="{y - 9}" width="10" height="10" fill="{curve.colour}"/>'
-        yield f'<text x="{_LEFT + 16}" y="{y}">{escape(curve.name)}</text>'
-    y = HEIGHT + _LINE * len(panel.curves) + 6
-    yield f'<text x="{_LEFT}" y="{y}" fill="#666">dotted: twice as fast on twice as many devices</text>'
-
-
-def _line(a: _Point, b: _Point, colour: str, dashes: str = "") -> str:
-    dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
-    return (
-        f'<line x1="{a[0]:.1f}" y1="{a[1]:.1f}" x2="{b[0]:.1f}" y2="{b[1]:.1f}" stroke="{colour}"{dashed}/>'
-    )
+        drawing.box(_LEFT, y - 9, 10, 10, curve.colour)
+        drawing.text(_LEFT + 16, y, curve.name)
+    last = HEIGHT + _LINE * len(curves) + 6
+    drawing.text(_LEFT, last, "dotted: twice as fast on twice as many devices")
 
 
 def _powers_of_two(low: float, high: float) -> list[int]:

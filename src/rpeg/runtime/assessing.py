@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from rpeg.backends.samples import Array, Samples
 from rpeg.backends.training.trainer import Trainer
 from rpeg.errors import RunError
 from rpeg.ir import Call, Op
+
+FINAL_VALUES = "final_values"
 
 
 def assess(
@@ -28,7 +32,9 @@ def assess(
         if any(op.name == "score" for op in call.ops):
             sample.update(_scores(samples, call.ops, trainer, microbatch, respell))
         else:
-            token.update(_call(samples, call.ops, trainer, temperature, microbatch))
+            columns, last = _call(samples, call.ops, trainer, temperature, microbatch)
+            token.update(columns)
+            sample.update(last)
     return Samples(samples.ids, samples.lengths, token, sample)
 
 
@@ -45,6 +51,38 @@ def _scores(
 
 
 def _call(
+    samples: Samples, ops: Sequence[Op], trainer: Trainer, temperature: float, microbatch: int
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Columns a token, and a sample: the values after the cut of responses that were cut, where an op gives them."""
+    last = next((name for op in ops for name in op.gives if name == FINAL_VALUES), None)
+    if last is None:
+        return _columns(samples, ops, trainer, temperature, microbatch), {}
+    longer = with_one_more(samples)
+    found = _columns(longer, ops, trainer, temperature, microbatch)
+    values = next(op.gives[0] for op in ops if op.name == "value")
+    kept = np.ones(int(longer.lengths.sum()), dtype=bool)
+    added = longer.offsets[1:][longer.lengths > samples.lengths] - 1
+    kept[added] = False
+    final = np.zeros(len(samples), dtype=found[values].dtype)
+    final[longer.lengths > samples.lengths] = found[values][added]
+    return {name: column[kept] for name, column in found.items()}, {last: final}
+
+
+def with_one_more(samples: Samples) -> Samples:
+    """Cut responses with any token more: the value before that is the one after the cut."""
+    assert samples.responses is not None
+    cut = samples.sample["finish"] == 0
+    ends = samples.offsets[1:][cut]
+    return Samples(
+        samples.ids,
+        samples.lengths + cut,
+        prompts=samples.prompts,
+        prompt_lengths=samples.prompt_lengths,
+        responses=np.insert(samples.responses, ends, 0),
+    )
+
+
+def _columns(
     samples: Samples, ops: Sequence[Op], trainer: Trainer, temperature: float, microbatch: int
 ) -> dict[str, Array]:
     names = {op.name: op.gives[0] for op in ops}

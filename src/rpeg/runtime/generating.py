@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from rpeg.backends.generation.protocol import Request, Response, Sampling
 from rpeg.backends.samples import Samples
@@ -37,6 +38,18 @@ def requests_of(prompts: Samples, ids: Sequence[int], workload: Workload) -> lis
         requests.append(Request(sample_id, sample_id // workload.samples_per_prompt, tokens))
         start += length
     return requests
+
+
+def once_a_prompt(
+    requests: Sequence[Request], answer: Callable[[list[Request]], Iterable[Response]]
+) -> Iterator[Response]:
+    """The answer to each request, where all requests of one prompt have the same: it is generated once."""
+    alike: dict[int, list[int]] = {}
+    for request in requests:
+        alike.setdefault(request.group, []).append(request.id)
+    firsts = {ids[0] for ids in alike.values()}
+    for response in answer([request for request in requests if request.id in firsts]):
+        yield from (replace(response, id=number) for number in alike[response.group])
 
 
 def streams_by_group(graph: Graph, stage: str) -> bool:

@@ -11,7 +11,7 @@ import resource
 import socket
 import sys
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,7 +23,7 @@ import torch.distributed as dist
 from rpeg.algorithms import shaping
 from rpeg.backends.data import Prompt, Prompts, load_prompts, load_tokenizer
 from rpeg.backends.data.respelling import Respelling, of_reward_model
-from rpeg.backends.generation.protocol import to_samples
+from rpeg.backends.generation.protocol import Request, Response, to_samples
 from rpeg.backends.reward.total import Total, make_total
 from rpeg.backends.samples import Samples
 from rpeg.errors import RunError
@@ -187,7 +187,11 @@ class Worker:
         greedy = any(op.name == "sample_greedy" for op in stage.ops)
         sampling = generating.sampling_of(self.job, self._stop_token_ids, temperature=0.0 if greedy else None)
         engine = self.holdings.engine(stage.name)
-        responses = engine.generate(requests, sampling, seed=self.job.seed, version=holding.version)
+
+        def answer(asked: list[Request]) -> Iterable[Response]:
+            return engine.generate(asked, sampling, seed=self.job.seed, version=holding.version)
+
+        responses = generating.once_a_prompt(requests, answer) if greedy else answer(requests)
         group = self.workload.samples_per_prompt if generating.streams_by_group(self.graph, stage.name) else 1
         batches = []
         for number, part in generating.in_parts(responses, work.parts, group):

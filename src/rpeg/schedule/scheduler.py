@@ -13,11 +13,11 @@ The slot of a round that turns out not to be needed is passed over when it is ne
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rpeg.errors import RunError
-from rpeg.ir import Freshness, Kind
+from rpeg.ir import Kind
 from rpeg.plan import (
     Arc,
     Item,
@@ -43,10 +43,10 @@ from rpeg.schedule.messages import (
     Produced,
     Rejected,
     Reload,
-    SyncWeights,
 )
 from rpeg.schedule.quota import Quota
 from rpeg.schedule.share import share
+from rpeg.schedule.versions import Versions
 
 
 class Scheduler:
@@ -69,16 +69,12 @@ class Scheduler:
         # (step, generator) → sample → (base part, length)
         self._arrived: dict[tuple[int, str], dict[int, tuple[int, int]]] = {}
         self._running: dict[Item, Task] = {}
-        self._published = {m.name: first_step for m in plan.graph.models if m.trainable}
-        self._held: dict[tuple[str, int], int] = {}
-        self._trained = {s.name: s.models for s in plan.graph.stages if s.kind is Kind.TRAIN}
+        self._versions = Versions(plan.graph, self.lowered, first_step)
         self._quota = Quota(plan.graph, plan.workload)
         self._failed: Failed | None = None
         # (source, part) → items next on a lane that were held back by it: an event looks at no one else.
         self._held_back: dict[tuple[Item, int | None], set[Item]] = {}
-        self._copies = {copy.name: copy for copy in self.lowered.copies}
         self._rests = {rest.name: rest for rest in self.lowered.rests}
-        self._transfers = Counter(s.name for s in self.lowered.tasks if s.kind is ItemKind.TRANSFER)
 
     @property
     def done(self) -> bool:
@@ -94,7 +90,7 @@ class Scheduler:
     @property
     def published(self) -> Mapping[str, int]:
         """The newest version of each trainable model."""
-        return dict(self._published)
+        return self._versions.published
 
     def start(self) -> tuple[Command, ...]:
         return self._launch(head for head in self._heads.values() if head is not None)
@@ -163,9 +159,7 @@ class Scheduler:
         """Records the end; returns what is now next on the lanes that it held."""
         if event.item.kind is ItemKind.RUN:
             self._check_all_produced(event.item, task)
-            if self.lowered.ends(event.item.slot):
-                for model in self._trained.get(event.item.name, ()):
-                    self._published[model] = event.item.step + 1
+            self._versions.on_finished(event.item)
         del self._running[event.item]
         return self._leave(event.item, task)
 
@@ -268,7 +262,7 @@ class Scheduler:
 
     def _command(self, item: Item, task: Task) -> Command:
         if item.kind is ItemKind.TRANSFER:
-            return self._sync(item, task)
+            return self._versions.sync(item, task)
         if item.kind is not ItemKind.RUN:
             rest, move = self._rests[item.name], Reload if item.kind is ItemKind.RELOAD else Offload
             return move(item, task.lanes, rest.stage, rest.what)
@@ -285,25 +279,4 @@ class Scheduler:
             if task.share[1] > 1:
                 ids = share(ids, lengths, task.share[1])[task.share[0]]
         wanted = self._quota.wanted(item.step) if self._quota.selects(item) else 0
-        return Launch(item, task.lanes, task.covers, ids, self._versions(item), wanted)
-
-    def _sync(self, item: Item, task: Task) -> SyncWeights:
-        copy = self._copies[item.name]
-        bound = max(0, item.step + 1 - copy.delay, self.first_step)
-        newest = min(self._published[copy.model], max(item.step, self.first_step))
-        version = bound if copy.freshness is Freshness.EXACT else newest
-        self._held[item.name, item.replica] = version
-        return SyncWeights(item, task.lanes, copy.model, version)
-
-    def _versions(self, item: Item) -> tuple[tuple[str, int], ...]:
-        found: list[tuple[str, int]] = []
-        for model in self.plan.graph.stage(item.name).models:
-            if model not in self._published:
-                continue
-            copy = self.lowered.copy_for(item.name, model)
-            if copy is None:
-                found.append((model, self._published[model]))
-            else:
-                replica = item.replica if self._transfers[copy.name] > 1 else 0
-                found.append((model, self._held.get((copy.name, replica), self.first_step)))
-        return tuple(found)
+        return Launch(item, task.lanes, task.covers, ids, self._versions.read_by(item), wanted)

@@ -52,7 +52,7 @@ def constructions(problem: Problem) -> Iterator[Construction]:
             apart = placement.generates_apart(problem.graph)
             if staleness and not apart and problem.permissions.wished_staleness is None:
                 continue  # nothing could overlap
-            yield from _streamed(problem, _asynchronous(problem, placement, staleness), apart)
+            yield from _streamed(problem, with_staleness(problem, placement, staleness), apart)
 
 
 def unordered(
@@ -107,13 +107,14 @@ def _generators(graph: Graph) -> frozenset[str]:
     return frozenset(s.name for s in graph.stages if s.kind is Kind.GENERATE) - graph.observers()
 
 
-def _asynchronous(problem: Problem, placement: Placement, staleness: int) -> Construction:
+def with_staleness(problem: Problem, placement: Placement, staleness: int) -> Construction:
+    """Every generator with weights that may be so many publications old; 0: the graph as it is."""
     construction = Construction(problem.graph, placement, problem.applied)
     if not staleness:
         return construction
     for stage in sorted(_generators(problem.graph)):
         transform = BoundedAsynchrony(stage, staleness, problem.permissions.freshness)
-        construction = _apply(construction, transform)
+        construction = transformed(construction, transform)
     return replace(construction, staleness=staleness)
 
 
@@ -121,13 +122,20 @@ def _streamed(problem: Problem, construction: Construction, apart: bool) -> Iter
     yield construction
     choices = PARTS if problem.is_local else PARTS[1:2]
     for parts in choices if apart else PARTS[:1]:
-        transform = _stream(problem, construction.placement, parts)
-        if transform is None:
-            continue
-        try:
-            yield replace(_apply(construction, transform), parts=f"{transform.chunk} {transform.unit}s")
-        except GraphError:
-            continue  # no stage can work on parts
+        made = in_parts(problem, construction, parts)
+        if made is not None:
+            yield made
+
+
+def in_parts(problem: Problem, construction: Construction, parts: int) -> Construction | None:
+    """Samples leave each generator in so many parts; None where no stage can work on those."""
+    transform = _stream(problem, construction.placement, parts)
+    if transform is None:
+        return None
+    try:
+        return replace(transformed(construction, transform), parts=f"{transform.chunk} {transform.unit}s")
+    except GraphError:
+        return None
 
 
 def _stream(problem: Problem, placement: Placement, parts: int) -> Streaming | None:
@@ -156,7 +164,8 @@ def _has_group_scope(graph: Graph) -> bool:
     return any(op.scope is Scope.GROUP for s in graph.stages if s.kind is not Kind.TRAIN for op in s.ops)
 
 
-def _apply(construction: Construction, transform: Transform) -> Construction:
+def transformed(construction: Construction, transform: Transform) -> Construction:
+    """One transform more. Raises GraphError where it cannot be had."""
     return replace(
         construction,
         graph=transform.apply(construction.graph),

@@ -8,6 +8,7 @@ from rpeg.errors import InputError
 from rpeg.ir import Kind
 from rpeg.plan import Devices, Plan, check
 from rpeg.search.anneal import Found, Search
+from rpeg.search.baselines.starts import placed, starts
 from rpeg.search.budget import Budget, Progress
 from rpeg.search.constructions import Construction
 from rpeg.search.decode import plan_of, shifts_of, with_observers
@@ -15,7 +16,6 @@ from rpeg.search.hardware_model import HardwareModel
 from rpeg.search.placements import Placement
 from rpeg.search.problem import Problem
 from rpeg.search.space import space
-from rpeg.search.starts import placed, starts
 from rpeg.search.tables import Tables
 from rpeg.search.walk import walk
 from rpeg.sim import Draws, Memo, StageCosts, ordered

@@ -14,7 +14,7 @@ from rpeg import cost
 from rpeg.architecture import Architecture, Head
 from rpeg.cluster import Cluster
 from rpeg.cost import Execution, Sequences
-from rpeg.cost.generating import Policy
+from rpeg.cost.generating import Policy, with_logprobs
 from rpeg.cost.memory import cache_room
 from rpeg.errors import InputError
 from rpeg.ir import Graph, Kind, Stage
@@ -34,16 +34,23 @@ _ROWS, _TOKENS = 256, (16384, 4096)
 # Rounds in which layouts are chosen anew for what the others leave.
 _ROUNDS = 3
 
+Degrees = tuple[int, int]
+"""(tp, pp)."""
+
 OFFLOADS = 4
 """Levels of offloading: engines that share their devices sleep; then frozen models leave, then optimizers, then all."""
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Devices by stage, and how far models that share a device leave it between their runs."""
+    """Devices by stage, and how far models that share a device leave it between their runs.
+
+    degrees: (tp, pp) of the stages whose layout is not free.
+    """
 
     by_stage: tuple[tuple[str, tuple[int, ...]], ...]
     level: int = 0
+    degrees: tuple[tuple[str, Degrees], ...] = ()
 
 
 def layouts(problem: Problem, blocks: Blocks) -> tuple[Assignment, ...]:
@@ -76,13 +83,12 @@ class _Key:
 @lru_cache(maxsize=256)
 def _layouts(graph: Graph, cluster: Cluster, blocks: Blocks, key: _Key) -> tuple[Assignment, ...]:
     problem = replace(key.problem, graph=graph, cluster=cluster)
-    devices = dict(blocks.by_stage)
     taken: dict[str, float] = {}
     chosen: tuple[Assignment, ...] = ()
     for _ in range(_ROUNDS):
         found: dict[str, Assignment] = {}
         for stage in sorted(graph.stages, key=lambda s: s.kind is not Kind.TRAIN):
-            found[stage.name] = _assigned(problem, devices, blocks.level, stage, found, taken)
+            found[stage.name] = _assigned(problem, blocks, stage, found, taken)
         chosen = tuple(found[stage.name] for stage in graph.stages)
         now = _taken(problem, chosen)
         if all(size <= taken.get(name, 0.0) for name, size in now.items()):
@@ -93,27 +99,27 @@ def _layouts(graph: Graph, cluster: Cluster, blocks: Blocks, key: _Key) -> tuple
 
 def _assigned(
     problem: Problem,
-    devices: dict[str, tuple[int, ...]],
-    level: int,
+    blocks: Blocks,
     stage: Stage,
     found: dict[str, Assignment],
     taken: dict[str, float],
 ) -> Assignment:
     if not stage.models:
         return Assignment(stage.name, Host(0))
+    devices = dict(blocks.by_stage)
     block = devices[stage.name]
-    offload = _offload(problem, devices, level, stage)
+    offload = offload_at(problem, devices, blocks.level, stage)
     trainer = problem.graph.trainer(stage.models[0])
     scores = stage.kind is Kind.INFERENCE
     if scores and trainer is not None and devices[trainer.name] == block:
         own = found[trainer.name]  # the same layout: it uses the trainer's weights
         return replace(own, stage=stage.name, recompute="none", offload="none")
-    options = _options(problem, stage, block)
-    best = _best(problem, stage, options, taken.get(stage.name, 0.0))
-    return replace(best, offload=offload, bundles=_bundles(best))
+    options = _options(problem, stage, block, dict(blocks.degrees).get(stage.name))
+    best = best_option(problem, stage, options, taken.get(stage.name, 0.0))
+    return replace(best, offload=offload, bundles=bundles_of(best))
 
 
-def _offload(problem: Problem, devices: dict[str, tuple[int, ...]], level: int, stage: Stage) -> str:
+def offload_at(problem: Problem, devices: dict[str, tuple[int, ...]], level: int, stage: Stage) -> str:
     """What leaves the device between the stage's runs, where others want it meanwhile."""
     own = set(devices[stage.name])
     sharing = (name for name, ids in devices.items() if name != stage.name and not own.isdisjoint(ids))
@@ -128,19 +134,21 @@ def _offload(problem: Problem, devices: dict[str, tuple[int, ...]], level: int, 
     return "all" if frozen and level >= 1 else "none"
 
 
-def _options(problem: Problem, stage: Stage, block: tuple[int, ...]) -> Iterator[Assignment]:
+def _options(
+    problem: Problem, stage: Stage, block: tuple[int, ...], fixed: Degrees | None
+) -> Iterator[Assignment]:
     """Layouts that divide the model, the block and the batch, those that use the fewest devices a replica first."""
     architectures = [problem.facts.architectures[model] for model in stage.models]
     width = site(problem.cluster, Devices(block)).fabric.devices_per_node
-    for tp, pp in _degrees(architectures, len(block), width):
-        for layout in _sharded(problem, stage, len(block), width, tp, pp):
-            if _divides(problem, stage, layout):
-                for microbatch, recompute in _pieces(problem, stage, layout):
+    for tp, pp in (fixed,) if fixed else degrees(architectures, len(block), width):
+        for layout in sharded(problem, stage, len(block), width, tp, pp):
+            if divides(problem, stage, layout):
+                for microbatch, recompute in pieces(problem, stage, layout):
                     yield Assignment(stage.name, Devices(block), layout, microbatch, recompute=recompute)
 
 
-def _degrees(architectures: Iterable[Architecture], devices: int, width: int) -> Iterator[tuple[int, int]]:
-    """(tp, pp): tp up to a node, then pipelines of nodes."""
+def degrees(architectures: Iterable[Architecture], devices: int, width: int) -> Iterator[Degrees]:
+    """Tensor parallelism up to a node, then pipelines of nodes: what divides all these models."""
     models = tuple(architectures)
     legal = [
         tp
@@ -160,7 +168,7 @@ def _cuts(model: Architecture, tp: int) -> bool:
     return model.heads % tp == 0 and kv
 
 
-def _sharded(
+def sharded(
     problem: Problem, stage: Stage, devices: int, width: int, tp: int, pp: int
 ) -> Iterator[Parallelism]:
     """Whole replicas and ZeRO, within nodes and over all, as the stage's stack does it."""
@@ -182,15 +190,16 @@ def _sharded(
             yield replace(plain, zero=3, shard=shard)
 
 
-def _divides(problem: Problem, stage: Stage, layout: Parallelism) -> bool:
+def divides(problem: Problem, stage: Stage, layout: Parallelism) -> bool:
+    """Whether every replica has an equal share of a minibatch, or something to generate or to score."""
     w = problem.workload
     if stage.kind is Kind.TRAIN:
         return (w.samples // w.minibatches) % layout.dp == 0
     return layout.dp <= (w.prompts if stage.kind is Kind.GENERATE else w.samples)
 
 
-def _pieces(problem: Problem, stage: Stage, layout: Parallelism) -> Iterator[tuple[int, str]]:
-    """(micro-batch, recompute)."""
+def pieces(problem: Problem, stage: Stage, layout: Parallelism) -> Iterator[tuple[int, str]]:
+    """(micro-batch, recompute): sizes that use a device well, as far as the job and the batch allow them."""
     w = problem.workload
     if stage.kind is Kind.GENERATE:
         yield min(_ROWS, -(-w.samples // layout.dp)), "none"
@@ -202,7 +211,9 @@ def _pieces(problem: Problem, stage: Stage, layout: Parallelism) -> Iterator[tup
         yield from ((size, recompute) for size in sizes)
 
 
-def _best(problem: Problem, stage: Stage, options: Iterator[Assignment], taken_bytes: float) -> Assignment:
+def best_option(
+    problem: Problem, stage: Stage, options: Iterator[Assignment], taken_bytes: float
+) -> Assignment:
     """The fastest of those that fit beside what others keep; pipelines only where nothing else does.
 
     Else the one that needs least.
@@ -286,7 +297,7 @@ def _generation(
         architecture,
         *w.draw(0, 0),
         execution,
-        machine,
+        with_logprobs(machine),
         samples_per_prompt=w.samples_per_prompt,
         policy=Policy(max_rows=execution.microbatch),
     )
@@ -307,8 +318,8 @@ def _taken(problem: Problem, chosen: tuple[Assignment, ...]) -> dict[str, float]
     return found
 
 
-def _bundles(assignment: Assignment) -> int:
-    """0 for blocks whose devices are few; else the most equal bundles that are not too many."""
+def bundles_of(assignment: Assignment) -> int:
+    """How many: 0 for blocks whose devices are few; else the most equal bundles that are not too many."""
     assert isinstance(assignment.block, Devices)
     if len(assignment.block.ids) <= _SINGLE:
         return 0

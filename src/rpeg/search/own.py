@@ -12,7 +12,7 @@ from rpeg.plan import Assignment, Devices, Host, Parallelism, Plan, check, lower
 from rpeg.search.candidate import Baseline, Candidate
 from rpeg.search.constructions import Construction
 from rpeg.search.given import blocks, cut, sized
-from rpeg.search.layouts import _best, _bundles, _divides, _offload, _pieces, _sharded
+from rpeg.search.layouts import best_option, bundles_of, divides, offload_at, pieces, sharded
 from rpeg.search.placements import Placement, Sizes, placements, sizes_of
 from rpeg.search.problem import Problem
 from rpeg.search.structures import generators
@@ -177,10 +177,10 @@ class _Chooser:
         if not options:
             raise InputError(self._no_layout(stage, block))
         try:
-            best = _best(self.problem, stage, iter(options), self.taken.get(stage.name, 0.0))
+            best = best_option(self.problem, stage, iter(options), self.taken.get(stage.name, 0.0))
         except InputError:  # none divides the model: `check_layouts` says why
             best = options[0]
-        return replace(best, bundles=_bundles(best))
+        return replace(best, bundles=bundles_of(best))
 
     def _local(self, stage: Stage, block: tuple[int, ...]) -> Assignment:
         w, dp = self.problem.workload, len(block)
@@ -197,18 +197,18 @@ class _Chooser:
         """Pipelines last."""
         problem, wish = self.problem, self.problem.given.of(stage.name)
         width = site(problem.cluster, Devices(block)).fabric.devices_per_node
-        offload = _offload(problem, dict(self.blocks), self.sizes.level, stage)
+        offload = offload_at(problem, dict(self.blocks), self.sizes.level, stage)
         tried = set[Parallelism]()
         pps = (wish.pp,) if wish.pp else _DEGREES
         tps = (wish.tp,) if wish.tp else tuple(degree for degree in _DEGREES if degree <= width)
         for pp, tp in product(pps, tps):
             if pp * tp <= len(block):
-                for free in _sharded(problem, stage, len(block), width, tp, pp):
+                for free in sharded(problem, stage, len(block), width, tp, pp):
                     layout = cut(wish, free, len(block), generates=stage.kind is Kind.GENERATE)
-                    if layout is None or layout in tried or not _divides(problem, stage, layout):
+                    if layout is None or layout in tried or not divides(problem, stage, layout):
                         continue
                     tried.add(layout)
-                    for size, recompute in _pieces(problem, stage, layout):
+                    for size, recompute in pieces(problem, stage, layout):
                         option = Assignment(stage.name, Devices(block), layout, size, recompute=recompute)
                         yield sized(wish, replace(option, offload=offload))
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
+from rpeg.cluster import DeviceKind
 from rpeg.ir import Graph, Kind, Stage
 from rpeg.plan import Assignment, Devices, Host, Parallelism
-from rpeg.search.layouts import OFFLOADS, Blocks, layouts
+from rpeg.search.layouts import OFFLOADS, Blocks, Degrees, layouts
 from rpeg.search.problem import Problem
 
 # Most responses that a generator holds at once; more of them hardly decode faster and cost memory.
@@ -19,17 +20,32 @@ GENERATION = "<generation>"  # no stage can be called so
 
 @dataclass(frozen=True)
 class Placement:
-    """Blocks by stage, for stages that call models. zero: of trainers and of assessment on several devices."""
+    """Blocks by stage, for stages that call models. zero: of trainers and of assessment on several devices.
+
+    degrees: (tp, pp) by stage, on described hardware; stages without them have the layout that suits them best.
+    """
 
     name: str
     blocks: Mapping[str, tuple[int, ...]]
     zero: int = 0
+    degrees: Mapping[str, Degrees] = field(default_factory=dict)
+
+    def with_degrees(self, degrees: Mapping[str, Degrees], words: str) -> Placement:
+        """The same blocks with layouts that are not free."""
+        return replace(self, name=f"{self.name}, {words}", degrees={**self.degrees, **degrees})
 
     def generates_apart(self, graph: Graph) -> bool:
         """Whether some stage that uses what is generated runs on a device that does not generate."""
-        busy = {i for s in graph.stages if s.kind is Kind.GENERATE for i in self._block(graph, s)}
         users = (s for s in graph.stages if s.kind in (Kind.INFERENCE, Kind.TRAIN))
-        return any(set(self._block(graph, s)) - busy for s in users)
+        return any(set(self._block(graph, s)) - self._generators(graph) for s in users)
+
+    def assesses_where_it_generates(self, graph: Graph) -> bool:
+        """Whether a device that generates also scores."""
+        scoring = (s for s in graph.stages if s.kind is Kind.INFERENCE)
+        return any(set(self._block(graph, s)) & self._generators(graph) for s in scoring)
+
+    def _generators(self, graph: Graph) -> set[int]:
+        return {i for s in graph.stages if s.kind is Kind.GENERATE for i in self._block(graph, s)}
 
     def _block(self, graph: Graph, stage: Stage) -> tuple[int, ...]:
         return () if stage.name in graph.observers() else self.blocks[stage.name]
@@ -56,35 +72,53 @@ def placements(problem: Problem) -> Iterator[Placement]:
 
 
 def _local_placements(problem: Problem) -> Iterator[Placement]:
-    yield from (*_colocated(problem), *_splits(problem), *_trainers_apart(problem))
+    yield from (*_colocated(problem), *_splits(problem), *trainers_apart(problem))
 
 
 def hardware_placements(problem: Problem) -> Iterator[Placement]:
     """On described hardware: of each kind alone, cut at nodes; of two kinds, generation on either."""
+    for words, block in whole(problem):
+        yield placed(problem, f"colocated{words}", block)
+        yield from _splits(problem, block, words)
+        yield from trainers_apart(problem, block, words)
+    yield from _kinds_apart(problem)
+
+
+def whole(problem: Problem) -> Iterator[tuple[str, Block]]:
+    """(words, all devices of a kind): stages do not mix kinds. The words are empty where there is one kind."""
+    found = _by_kind(problem)
+    yield from ((f" on {kind.name}" if len(found) > 1 else "", block) for kind, block in found.items())
+
+
+def splits(problem: Problem) -> Iterator[Placement]:
+    """Generation and training on devices of their own, assessment on either side."""
+    for words, block in whole(problem):
+        yield from _splits(problem, block, words)
+    yield from _kinds_apart(problem)
+
+
+def _kinds_apart(problem: Problem) -> Iterator[Placement]:
+    for first, one in _by_kind(problem).items():
+        for second, other in _by_kind(problem).items():
+            if first != second:
+                yield from _split(problem, one, other, f"generate on {first.name}, train on {second.name}")
+
+
+def _by_kind(problem: Problem) -> dict[DeviceKind, Block]:
     cluster = problem.cluster
-    by_kind = {
-        kind.name: tuple(
+    return {
+        kind: tuple(
             i for n, node in enumerate(cluster.nodes) if node.kind == kind for i in cluster.devices_of(n)
         )
         for kind in cluster.kinds
     }
-    for name, block in by_kind.items():
-        words = f" on {name}" if len(by_kind) > 1 else ""
-        yield _placed(problem, f"colocated{words}", block)
-        yield from _splits(problem, block, words)
-        yield from _trainers_apart(problem, block, words)
-    for first in by_kind:
-        for second in by_kind:
-            if first != second:
-                yield from _split(
-                    problem, by_kind[first], by_kind[second], f"generate on {first}, train on {second}"
-                )
 
 
 def assignments(problem: Problem, placement: Placement, sizes: Sizes) -> tuple[Assignment, ...]:
     """Every stage with its block; on described hardware with a layout that suits it."""
     if not problem.is_local:
-        return layouts(problem, Blocks(tuple(sorted(placement.blocks.items())), sizes.level))
+        blocks = tuple(sorted(placement.blocks.items()))
+        return layouts(problem, Blocks(blocks, sizes.level, tuple(sorted(placement.degrees.items()))))
     return tuple(
         _assignment(problem, placement, stage, sizes.microbatch, sizes.slots)
         for stage in problem.graph.stages
@@ -125,17 +159,17 @@ def _assignment(
 
 def _colocated(problem: Problem) -> Iterator[Placement]:
     everything = tuple(range(len(problem.cluster)))
-    yield _placed(problem, "colocated", everything)
+    yield placed(problem, "colocated", everything)
     if len(everything) > 1:
-        yield _placed(problem, "colocated, sharded", everything, zero=3)
-        yield _placed(problem, "one device", everything[:1])
+        yield placed(problem, "colocated, sharded", everything, zero=3)
+        yield placed(problem, "one device", everything[:1])
 
 
 def _splits(problem: Problem, block: Block | None = None, words: str = "") -> Iterator[Placement]:
     """Generation on the first devices, training on the others; assessment on either side."""
     block = tuple(range(len(problem.cluster))) if block is None else block
     count = len(block)
-    for cut in _cuts(count, _width(problem, block)):
+    for cut in _cuts(count, node_width(problem, block)):
         name = "split" if count == 2 else f"split {cut}+{count - cut}"
         yield from _split(problem, block[:cut], block[cut:], name + words)
 
@@ -144,17 +178,17 @@ def _split(problem: Problem, first: Block, rest: Block, name: str) -> Iterator[P
     graph = problem.graph
     assessing = [s for s in graph.stages if s.kind is Kind.INFERENCE]
     frozen = [s.name for s in assessing if all(graph.trainer(m) is None for m in s.models)]
-    yield _placed(problem, name, rest, {GENERATION: first})
+    yield placed(problem, name, rest, {GENERATION: first})
     if frozen:
         beside = dict.fromkeys(frozen, first)
         words = f"{name}, {' and '.join(frozen)} with generate"
-        yield _placed(problem, words, rest, {GENERATION: first, **beside})
+        yield placed(problem, words, rest, {GENERATION: first, **beside})
     everyone = {s.name: first for s in assessing}
     if everyone:
-        yield _placed(problem, f"{name}, assess with generate", rest, {GENERATION: first, **everyone})
+        yield placed(problem, f"{name}, assess with generate", rest, {GENERATION: first, **everyone})
 
 
-def _trainers_apart(problem: Problem, block: Block | None = None, words: str = "") -> Iterator[Placement]:
+def trainers_apart(problem: Problem, block: Block | None = None, words: str = "") -> Iterator[Placement]:
     """Each trainer on devices of its own, with the assessment by its model; generation beside the first or everywhere.
 
     Devices of described hardware are shared out by the parameters that are trained, in whole nodes.
@@ -172,9 +206,9 @@ def _trainers_apart(problem: Problem, block: Block | None = None, words: str = "
         if stage.kind is Kind.INFERENCE:
             blocks[stage.name] = own.get(stage.models[0], second)
     everywhere = (*first, *second)
-    yield _placed(problem, f"apart, generate on all{words}", everywhere, blocks)
-    yield _placed(problem, f"apart, generate with {trainers[0].models[0]}{words}", first, blocks)
-    yield _placed(problem, f"apart, generate with {trainers[1].models[0]}{words}", second, blocks)
+    yield placed(problem, f"apart, generate on all{words}", everywhere, blocks)
+    yield placed(problem, f"apart, generate with {trainers[0].models[0]}{words}", first, blocks)
+    yield placed(problem, f"apart, generate with {trainers[1].models[0]}{words}", second, blocks)
 
 
 def _cuts(count: int, width: int = 1) -> tuple[int, ...]:
@@ -187,7 +221,7 @@ def _cuts(count: int, width: int = 1) -> tuple[int, ...]:
     return tuple(sorted({width * max(1, nodes * quarter // 4) for quarter in (1, 2, 3)}))
 
 
-def _width(problem: Problem, block: Block) -> int:
+def node_width(problem: Problem, block: Block) -> int:
     """Devices that a cut keeps together: a node's on described hardware."""
     return 1 if problem.is_local else problem.cluster.nodes[problem.cluster.node_of(block[0])].devices
 
@@ -196,7 +230,7 @@ def _cut_by_size(problem: Problem, block: Block, trainers: list[Stage]) -> int:
     if problem.is_local:
         return len(block) // 2
     sizes = [sum(problem.facts.architectures[m].parameters() for m in s.models) for s in trainers]
-    width = _width(problem, block) if len(block) > _width(problem, block) else 1
+    width = node_width(problem, block) if len(block) > node_width(problem, block) else 1
     nodes, w = len(block) // width, problem.workload
     samples = w.samples // w.minibatches
     legal = [n for n in range(1, nodes) if samples % n == 0 and samples % (nodes - n) == 0] or [
@@ -205,7 +239,7 @@ def _cut_by_size(problem: Problem, block: Block, trainers: list[Stage]) -> int:
     return width * min(legal, key=lambda n: abs(n - nodes * sizes[0] / sum(sizes)))
 
 
-def _placed(
+def placed(
     problem: Problem, name: str, default: Block, blocks: Mapping[str, Block] | None = None, zero: int = 0
 ) -> Placement:
     """`blocks` by stage, and by `GENERATION` for every generator; observers go with their model's trainer."""

@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from rpeg.errors import InputError, PlanError
-from rpeg.plan import Devices, Plan, lower
+from rpeg.errors import PlanError
+from rpeg.plan import Devices, Plan
+from rpeg.search.baselines import baselines
 from rpeg.search.budget import Budget, Progress
-from rpeg.search.candidate import Candidate, Misfit, Ranked
-from rpeg.search.constructions import Construction, build, constructions, unordered
+from rpeg.search.candidate import Baseline, Candidate, Misfit, Ranked
+from rpeg.search.constructions import Construction, build, constructions
+from rpeg.search.estimator import FINAL_STEPS, Estimator, fitting_sizes
 from rpeg.search.given import NOTHING
-from rpeg.search.infeasible import Infeasible, Shortage
+from rpeg.search.infeasible import Infeasible
 from rpeg.search.own import own_plan
-from rpeg.search.placements import Sizes, sizes_of
 from rpeg.search.problem import Problem
-from rpeg.sim import DeviceMemory, Draws, Memo, device_memory, estimate
 
-
-@dataclass(frozen=True)
-class _Known:
-    """What plans of one problem share: answers of the cost model and drawn lengths."""
-
-    memo: Memo
-    draws: Draws
-
-
-# Steady steps over which all are estimated, and then the leading ones once more.
-SCREENING_STEPS, FINAL_STEPS, FINALISTS = 3, 10, 4
+# The leading ones are estimated over more steps.
+FINALISTS = 4
 
 # Estimates of two plans that differ by less do not tell which is faster.
 EQUAL = 0.02
@@ -44,24 +35,43 @@ def plan_job(
 
     Constructions, all over a few drawn steps; the leading ones over more. Those are ahead of the rest in the answer.
     With a budget, plans on described hardware are searched for instead (`searched`): it says how long, and report is
-    told how the search goes on.
+    told how the search goes on. Steps in rounds (dynamic sampling) are for constructions alone. The best plan is never
+    slower than a baseline that the job allows.
     Raises Infeasible where none fits: the stage, the phase, and how many GiB are missing. What would make it fit is
     found by `ways_out`.
     """
     if problem.given:
         return _beside_own(problem, seed, budget, report)
-    if budget is not None and not problem.is_local:
+    estimator = Estimator(problem, seed)
+    if budget is not None and not problem.is_local and problem.graph.selector is None:
         from rpeg.search.searched import searched
 
-        return searched(problem, seed=seed, budget=budget, report=report)
-    known = _Known({}, Draws(problem.workload, seed))
-    found = [_evaluate(problem, c, known, SCREENING_STEPS) for c in constructions(problem)]
+        ranked = searched(problem, seed=seed, budget=budget, report=report)
+    else:
+        ranked = _constructed(estimator)
+    compared = baselines(estimator, [c for c in ranked.candidates if c.estimate.step.steps >= FINAL_STEPS])
+    return replace(
+        ranked, candidates=(*_faster(ranked, compared, problem), *ranked.candidates), baselines=compared
+    )
+
+
+def _constructed(estimator: Estimator) -> Ranked:
+    problem = estimator.problem
+    found = [estimator.screened(c) for c in constructions(problem)]
     candidates = sorted((c for c in found if isinstance(c, Candidate)), key=_rank)
     misfits = tuple(m for m in found if isinstance(m, Misfit))
     if not candidates:
         raise _infeasible(problem, misfits)
-    finals = sorted((_again(problem, c, known) for c in candidates[:FINALISTS]), key=_rank)
+    finals = sorted((estimator.final(c) for c in candidates[:FINALISTS]), key=_rank)
     return Ranked((*_simplest_of_equals_first(finals), *candidates[FINALISTS:]), misfits)
+
+
+def _faster(ranked: Ranked, compared: tuple[Baseline, ...], problem: Problem) -> list[Candidate]:
+    """Baselines that the job wants and that are faster than all else."""
+    limit = min(c.estimate.step.mean_seconds for c in ranked.candidates[:FINALISTS])
+    found = {b.candidate.plan: b.candidate for b in compared if b.candidate is not None}.values()
+    wanted = (c for c in found if c.construction.staleness in problem.permissions.choices)
+    return sorted((c for c in wanted if c.estimate.step.mean_seconds < limit), key=_rank)
 
 
 def _beside_own(
@@ -91,45 +101,6 @@ def _rank(candidate: Candidate) -> tuple[float, int, str]:
     return candidate.estimate.step.mean_seconds, len(candidate.plan.applied), candidate.name
 
 
-def _again(problem: Problem, candidate: Candidate, known: _Known) -> Candidate:
-    """Estimated over more steps."""
-    longer = estimate(candidate.plan, problem.facts, steps=FINAL_STEPS, memo=known.memo, draws=known.draws)
-    return replace(candidate, estimate=longer)
-
-
-def _evaluate(problem: Problem, construction: Construction, known: _Known, steps: int) -> Candidate | Misfit:
-    """With the largest micro-batches and most responses held at once that fit."""
-    sizes = _fitting_sizes(problem, construction)
-    if isinstance(sizes, Misfit):
-        return sizes
-    try:
-        plan = build(problem, construction, known.memo, known.draws, sizes)
-    except PlanError as error:
-        return Misfit(construction.name, " ".join(str(error).split("\n")[-1].split()))
-    found = estimate(plan, problem.facts, steps=steps, memo=known.memo, draws=known.draws)
-    return Candidate(construction, plan, found)
-
-
-def _fitting_sizes(problem: Problem, construction: Construction) -> Sizes | Misfit:
-    """The largest sizes whose every phase fits on every device."""
-    for sizes in sizes_of(problem):
-        try:
-            plan = unordered(problem, construction, sizes)
-        except InputError as error:
-            return Misfit(construction.name, str(error))
-        lowered = lower(plan.graph, plan.assignments, plan.workload)
-        memory = device_memory(plan, lowered, problem.facts)
-        if not any(m.short_bytes for m in memory):
-            return sizes
-    least = "micro-batches of 1" if problem.is_local else "everything offloaded that can be"
-    return _misfit(construction.name, plan, max(memory, key=lambda m: m.short_bytes), least)
-
-
-def _misfit(name: str, plan: Plan, tightest: DeviceMemory, least: str) -> Misfit:
-    shortage = Shortage.of(plan, tightest, least)
-    return Misfit(name, str(shortage), shortage.short_bytes, shortage)
-
-
 def _infeasible(problem: Problem, misfits: tuple[Misfit, ...]) -> Infeasible:
     short = [m for m in misfits if m.shortage]
     nearest = min(short, key=lambda m: m.short_bytes) if short else misfits[0]
@@ -144,11 +115,11 @@ def can_fit(problem: Problem) -> bool:
 
 
 def _can_run(problem: Problem, construction: Construction) -> bool:
-    sizes = _fitting_sizes(problem, construction)
+    sizes = fitting_sizes(problem, construction)
     if isinstance(sizes, Misfit):
         return False
     try:
-        build(problem, construction, sizes=sizes)
+        build(problem, construction, sizes=sizes[0])
     except PlanError:
         return False
     return True

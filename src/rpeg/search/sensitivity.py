@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -10,8 +9,9 @@ from rpeg.errors import InputError
 from rpeg.plan import check
 from rpeg.search.candidate import Candidate
 from rpeg.search.changes import Change, Devices, FasterLinks, ShorterTail, Staleness, more_nodes
+from rpeg.search.estimator import FINAL_STEPS
 from rpeg.search.problem import Problem
-from rpeg.search.rank import FINAL_STEPS, plan_job
+from rpeg.search.rank import plan_job
 from rpeg.sim import Draws, estimate
 
 WORTH = 0.01
@@ -38,20 +38,14 @@ class Effect:
     devices: tuple[int, int]
 
     @property
-    def change(self) -> str:
-        """The change with what it costs and what it changes in learning."""
-        changes = f"; changes what is learned: {self.learning}" if self.learning else ""
-        return f"{self.words} ({self.cost}{changes})"
-
-    @property
-    def after_seconds(self) -> float:
-        """The better of both; infinite where nothing runs."""
-        return min(filter(None, (self.kept_seconds, self.replanned_seconds)), default=math.inf)
+    def after_seconds(self) -> float | None:
+        """The better of both; None where nothing runs."""
+        return min(filter(None, (self.kept_seconds, self.replanned_seconds)), default=None)
 
     @property
     def saved(self) -> float:
-        """Share of the step that it saves; negative where it costs some."""
-        return 1 - self.after_seconds / self.before_seconds
+        """Share of the step that it saves; negative where it costs some, 0 where nothing runs."""
+        return 0.0 if self.after_seconds is None else 1 - self.after_seconds / self.before_seconds
 
     @property
     def device_hours(self) -> float:

@@ -46,6 +46,8 @@ def structure(
     problem: Problem, graph: Graph, applied: tuple[Transform, ...], draws: Draws, count: int
 ) -> Structure:
     """count: steps drawn. Raises GraphError or PlanError where no plan could have this structure."""
+    if graph.selector is not None:
+        raise GraphError(f"{graph.name} works in rounds, which the search does not know")
     bare = without_observers(graph)
     order = tuple(sorted(stage.name for stage in bare.stages))
     if any(stage.kind not in _KINDS or len(stage.models) > SLOTS for stage in bare.stages):

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rpeg.cost import Cost, Sequences
+from rpeg.ir import Stage
 from rpeg.plan import Item
 
 Ints = npt.NDArray[np.int64]
@@ -55,6 +56,12 @@ class Batch:
         """What the costs of training and scoring rest on."""
         return Sequences.of(*self.lengths)
 
+    def once_a_prompt(self, samples_per_prompt: int) -> tuple[Batch, Ints]:
+        """The first sample of each prompt, and for every sample the place of its prompt among them."""
+        prompts = np.array(self.ids, dtype=np.int64) // samples_per_prompt
+        _, first, place = np.unique(prompts, return_index=True, return_inverse=True)
+        return self.take(first.tolist()), place
+
     def take(self, positions: Sequence[int]) -> Batch:
         """The samples at these positions, in this order."""
         return Batch(
@@ -93,3 +100,10 @@ class Costs(Protocol):
 
     def memory_bytes(self, item: Item, lane: str) -> int:
         """The most that the lane's process holds while it runs the item; 0 where unknown."""
+
+
+def answered(stage: Stage, batch: Batch, samples_per_prompt: int) -> tuple[Batch, Ints]:
+    """What a generator answers for a batch, and where each sample's answer is: a greedy one answers a prompt once."""
+    if any(op.name == "sample_greedy" for op in stage.ops):
+        return batch.once_a_prompt(samples_per_prompt)
+    return batch, np.arange(len(batch.ids))

@@ -13,7 +13,7 @@ from rpeg.cost import Cost, Timing
 from rpeg.ir import Kind, Stage
 from rpeg.plan import Assignment, Copy, Devices, ItemKind, Lowered, Plan, Rest, Slot
 from rpeg.schedule import share
-from rpeg.sim.costs import Answer, Batch
+from rpeg.sim.costs import Answer, Batch, answered
 from rpeg.sim.facts import Facts
 
 Ints = npt.NDArray[np.int64]
@@ -69,16 +69,18 @@ class PassCosts:
         return cost.sequence(stage.name, parts), ()
 
     def _generate(self, stage: Stage, assignment: Assignment, batch: Batch) -> Answer:
+        each = self._plan.workload.samples_per_prompt
+        asked, place = answered(stage, batch, each)
         found = cost.generate(
             self._facts.architectures[stage.models[0]],
-            *batch.lengths,
-            samples_per_prompt=self._plan.workload.samples_per_prompt,
+            *asked.lengths,
+            samples_per_prompt=each if asked is batch else 1,
             slots=assignment.microbatch,
             timing=self._timing(assignment),
         )
         inputs = self._inputs(stage, batch)
         tree = cost.sequence(stage.name, [inputs, found.cost, self._outputs(stage, batch)])
-        return tree, tuple((found.offsets + inputs.seconds).tolist())
+        return tree, tuple((found.offsets + inputs.seconds)[place].tolist())
 
     def _evaluation(self, stage: Stage, assignment: Assignment, slot: Slot) -> Cost:
         """Greedy answers to this replica's share of the held-out prompts, and their scores."""
@@ -233,8 +235,12 @@ def _bytes(data: Sequence[str], batch: Batch) -> float:
     words = {
         "prompts": prompts,
         "rollouts": prompts + 2 * responses,
+        "candidates": prompts + 2 * responses,
         "rewards": len(batch.ids),
         "model_rewards": len(batch.ids),
+        "candidate_rewards": len(batch.ids),
+        "model_candidate_rewards": len(batch.ids),
+        "final_values": len(batch.ids),
     }
     return float(_WORD_BYTES * sum(words.get(name, responses) for name in data))
 

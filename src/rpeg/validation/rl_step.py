@@ -10,7 +10,7 @@ import numpy.typing as npt
 from rpeg.architecture import Architecture, Head
 from rpeg.cluster import DeviceKind, Fabric
 from rpeg.cost import BYTES_OF, Cost, Execution, Machine, Sequences, parallel, sequence, stack
-from rpeg.cost.generating import Policy, generate_stage
+from rpeg.cost.generating import Policy, generate_stage, with_logprobs
 from rpeg.cost.network import Held, copied, named_tensors, sync, transfer
 from rpeg.cost.training import infer_stage, train_stage
 from rpeg.workload.lengths import lognormal
@@ -23,10 +23,6 @@ _SEED = 0
 # Of the eight tensor-parallel collectives of a layer, two scatters, those of backward, run behind products of weight
 # gradients where nothing is done about it (Megatron-Core, tensor_parallel/layers.py); none of a forward alone does.
 _TRAINING_OVERLAP, _SCORING_OVERLAP = 0.25, 0.0
-# Host time for the log-probability of one sampled token on its way out of vLLM, which rollouts ask for (NeMo RL v0.5.0,
-# nemo_rl/models/generation/vllm/vllm_worker.py): tokens/s with and without it, 13,583 and 18,645 at 64 sequences of a
-# 0.5B model (vllm-project/vllm pull request 57442).
-_LOGPROB_SECONDS = 1 / 13583 - 1 / 18645
 # vLLM runs up to 1,024 sequences at once on devices of 70 GiB and more but A100 (vllm/engine/arg_utils.py).
 _LARGE_BYTES, _LARGE_ROWS = 70 * 2**30, 1024
 
@@ -90,11 +86,7 @@ class RlStep:
     @property
     def engine(self) -> Machine:
         """The devices under the engine, which hands out a log-probability with each token."""
-        machine = self.machine(self.serving)
-        serving = machine.stack.serving
-        if self.serving == "vllm":
-            serving = replace(serving, row_seconds=serving.row_seconds + _LOGPROB_SECONDS)
-        return replace(machine, stack=replace(machine.stack, serving=serving))
+        return with_logprobs(self.machine(self.serving))
 
     @property
     def rows(self) -> int | None:

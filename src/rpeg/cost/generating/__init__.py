@@ -6,6 +6,7 @@ from rpeg.cost.generating.forward import Forward, forward_of
 from rpeg.cost.generating.generation import Generation
 from rpeg.cost.generating.layout import Layout, layout_of
 from rpeg.cost.generating.load import Load, decode, prefill
+from rpeg.cost.generating.logprobs import with_logprobs
 from rpeg.cost.generating.policy import Policy
 from rpeg.cost.generating.serving import Serving, serve
 from rpeg.cost.generating.stage import completions, generate_stage
@@ -29,4 +30,5 @@ __all__ = [
     "pool_of",
     "prefill",
     "serve",
+    "with_logprobs",
 ]

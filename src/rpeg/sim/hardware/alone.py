@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from rpeg import cost
 from rpeg.cluster import Cluster
-from rpeg.cost.generating import Policy
+from rpeg.cost.generating import Policy, with_logprobs
 from rpeg.cost.memory import sequence_cache_bytes
 from rpeg.cost.memory.breakdown import Breakdown
 from rpeg.cost.memory.check import check as check_memory
@@ -18,7 +18,7 @@ from rpeg.cost.training.check import check_layout
 from rpeg.errors import InputError
 from rpeg.ir import Freshness, Graph, Kind, Stage
 from rpeg.plan import Assignment, Copy, Devices, ItemKind, Lowered, Plan, Slot
-from rpeg.sim.costs import Batch, Floats
+from rpeg.sim.costs import Batch, Floats, answered
 from rpeg.sim.facts import Facts
 from rpeg.sim.hardware.costs import HardwareCosts, fetch_seconds, fetched_bytes
 from rpeg.sim.hardware.layouts import execution_of, software_of
@@ -110,12 +110,15 @@ class Alone:
 
         Raises InputError or InfeasibleError where the layout or a sample does not fit.
         """
+        each = self.workload.samples_per_prompt
+        asked = [answered(self.stage, batch, each) for batch in batches]
+        whole = all(one is batch for (one, _), batch in zip(asked, batches, strict=True))
         found = cost.completions(
             self.facts.architectures[self.stage.models[0]],
-            [batch.lengths for batch in batches],
+            [batch.lengths for batch, _ in asked],
             self.execution(False),
-            self.machine,
-            samples_per_prompt=self.workload.samples_per_prompt,
+            with_logprobs(self.machine),
+            samples_per_prompt=each if whole else 1,
             policy=Policy(max_rows=self.assignment.microbatch, cache_bytes=cache_bytes),
         )
         sizes = (fetched_bytes(self.graph, self.stage, batch) for batch in batches)
@@ -123,8 +126,8 @@ class Alone:
             fetch_seconds(self.stage, self.assignment, self.site, size) if size else 0.0 for size in sizes
         ]
         return [
-            (max(seconds + before, float(offsets.max()) + before), offsets + before)
-            for (seconds, offsets), before in zip(found, fetched, strict=True)
+            (max(seconds + before, float(offsets.max()) + before), offsets[place] + before)
+            for (seconds, offsets), before, (_, place) in zip(found, fetched, asked, strict=True)
         ]
 
     def held(self) -> tuple[Held, ...]:

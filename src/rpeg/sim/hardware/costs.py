@@ -12,11 +12,11 @@ import numpy as np
 from rpeg import cost
 from rpeg.architecture import Head
 from rpeg.cost import Cost, Sequences, Timing
-from rpeg.cost.generating import Policy
+from rpeg.cost.generating import Policy, with_logprobs
 from rpeg.cost.kernels import Amount
 from rpeg.ir import Call, Graph, Kind, Stage
 from rpeg.plan import Assignment, Devices, Host, ItemKind, Lowered, Plan, Slot
-from rpeg.sim.costs import Answer, Batch, Ints
+from rpeg.sim.costs import Answer, Batch, Ints, answered
 from rpeg.sim.facts import Facts
 from rpeg.sim.hardware.layouts import execution_of
 from rpeg.sim.hardware.memory import cache_of
@@ -95,22 +95,24 @@ class HardwareCosts:
         self, stage: Stage, assignment: Assignment, slot: Slot, batch: Batch, arriving: Sequence[Cost]
     ) -> Answer:
         w, observes = self._plan.workload, stage.name in self._plan.graph.observers()
-        prompts, responses = self._held_out(assignment, slot) if observes else batch.lengths
+        asked, place = answered(stage, batch, w.samples_per_prompt)
+        prompts, responses = self._held_out(assignment, slot) if observes else asked.lengths
         if not len(prompts):
             return cost.sequence(stage.name, arriving), ()
+        machine = self._site(assignment).machine(self._facts.engine)
         found = cost.generate_stage(
             self._facts.architectures[stage.models[0]],
             prompts,
             responses,
             self._execution(stage, assignment, trained=False),
-            self._site(assignment).machine(self._facts.engine),
-            samples_per_prompt=1 if observes else w.samples_per_prompt,
+            machine if observes else with_logprobs(machine),
+            samples_per_prompt=1 if observes or asked is not batch else w.samples_per_prompt,
             policy=Policy(max_rows=assignment.microbatch, cache_bytes=self._cache(stage.name)),
         )
         tree = cost.sequence(stage.name, [*arriving, found.cost])
         if observes:
             return tree, ()
-        return tree, tuple((found.offsets + sum(part.seconds for part in arriving)).tolist())
+        return tree, tuple((found.offsets + sum(part.seconds for part in arriving))[place].tolist())
 
     def _held_out(self, assignment: Assignment, slot: Slot) -> tuple[Ints, Ints]:
         """Lengths of an item's share of the evaluation."""
@@ -202,8 +204,12 @@ def fetched_bytes(graph: Graph, stage: Stage, batch: Batch) -> float:
     words = {
         "prompts": prompts,
         "rollouts": prompts + 2 * responses,
+        "candidates": prompts + 2 * responses,
         "rewards": len(batch.ids),
         "model_rewards": len(batch.ids),
+        "candidate_rewards": len(batch.ids),
+        "model_candidate_rewards": len(batch.ids),
+        "final_values": len(batch.ids),
     }
     data = [edge.data for edge in graph.data_into(stage.name)]
     return float(_WORD_BYTES * sum(words.get(name, responses) for name in data))
@@ -225,8 +231,8 @@ def asked_heads(graph: Graph, call: Call) -> tuple[Head, ...]:
     """The heads whose outputs a call gives."""
     assert call.model is not None
     heads, gives = graph.model(call.model).heads, {datum for op in call.ops for datum in op.gives}
-    logprobs = any("logprob" in datum for datum in gives)
-    found = tuple(h for h in heads if (h == "lm") == logprobs or len(gives) > 1)
+    logprobs = {datum for datum in gives if "logprob" in datum}
+    found = tuple(h for h in heads if (logprobs if h == "lm" else gives - logprobs))
     return cast("tuple[Head, ...]", found or heads)
 
 

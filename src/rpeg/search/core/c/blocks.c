@@ -59,7 +59,7 @@ const num *options_of(const Shape *shape, const Rows *rows, int stage, int kind,
 }
 
 /* Work that was seen elsewhere may shrink by so much on another block: below it, a row is not asked for. */
-static const double SHRINKS = 0.8;
+static const double SHRINKS = 0.9;
 
 /* The row of every stage's option. Seconds that a step takes at least: where that is beyond what matters, rows that are
    missing are not asked for, but thought of as at least as much work as the least known. */

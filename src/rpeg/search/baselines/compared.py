@@ -1,0 +1,66 @@
+"""Families as estimated baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from rpeg.search.baselines.family import Family
+from rpeg.search.candidate import Baseline, Candidate, Misfit
+from rpeg.search.estimator import Estimator
+from rpeg.search.placements import sizes_of
+
+
+@dataclass
+class Compared:
+    """The best member of each family; of families that include others never slower than those.
+
+    searched: plans that a search has found, over as many steps, some of which may be of a family.
+    """
+
+    estimator: Estimator
+    searched: Sequence[Candidate] = ()
+    _known: dict[str, Baseline] = field(default_factory=dict)
+
+    def baseline(self, family: Family) -> Baseline:
+        """Its best member over many steps, or why there is none."""
+        if family.name not in self._known:
+            self._known[family.name] = self._baseline(family)
+        return self._known[family.name]
+
+    def _baseline(self, family: Family) -> Baseline:
+        if family.refused:
+            return Baseline(family.name, None, family.refused)
+        screened = [self.estimator.screened(member) for member in family.members]
+        found = [one for one in screened if isinstance(one, Candidate)]
+        finals = [self.estimator.final(one) for one in self._leading(found)]
+        finals += [b.candidate for f in family.includes if (b := self.baseline(f)).candidate is not None]
+        finals += [one for one in self.searched if family.takes(one)]
+        if not finals:
+            return Baseline(family.name, None, _reason([one for one in screened if isinstance(one, Misfit)]))
+        return Baseline(family.name, min(finals, key=_mean_seconds))
+
+    def _leading(self, found: Sequence[Candidate]) -> Iterator[Candidate]:
+        """The fastest, and the same with all offloaded that can be: what rests on a device takes room from a cache."""
+        if not found:
+            return
+        best = min(found, key=_mean_seconds)
+        yield best
+        if self.estimator.problem.is_local:
+            return
+        *_, least = sizes_of(self.estimator.problem)
+        emptied = self.estimator.at(best.construction, least)
+        if isinstance(emptied, Candidate) and emptied.plan != best.plan:
+            yield emptied
+
+
+def _mean_seconds(candidate: Candidate) -> float:
+    return candidate.estimate.step.mean_seconds
+
+
+def _reason(misfits: Sequence[Misfit]) -> str:
+    """Of the member that came nearest to fitting."""
+    if not misfits:
+        return "no plan of this kind"
+    short = [one for one in misfits if one.short_bytes]
+    return min(short, key=lambda one: one.short_bytes).reason if short else misfits[0].reason
