@@ -61,7 +61,7 @@ def test_trains_exactly_the_response_tokens_and_the_end() -> None:
     rows = split(samples, 4)
     weighted = samples.with_columns(sample={"_token_weight": np.ones(1)})
     trainer.passes.train(
-        [trainer.build_microbatch(weighted, rows, 0)],
+        [trainer.batching.one(weighted, rows, 0)],
         lambda columns, mask: Out(-columns["logprobs"] * factors),
         Wanted(logprobs=True),
         Tally(),
@@ -93,7 +93,7 @@ def test_value_gradient_scale_is_for_the_backbone_alone(scale: float) -> None:
     def gradients(policy: float, value: float, scale: float) -> tuple[dict[str, Tensor], Tensor]:
         model = tiny_model(heads=("lm", "value"))
         trainer = Trainer(model, optimizer=SGD_LIKE)
-        micro = trainer.build_microbatch(make_samples(4, seed=2), [np.arange(4)], 0)
+        micro = trainer.batching.one(make_samples(4, seed=2), [np.arange(4)], 0)
         out = trainer.passes.forward(micro, Wanted(True, values=True, value_gradient_scale=scale)).out
         (policy * out["logprobs"].sum() + value * out["new_values"].square().sum()).backward()
         return {name: p.grad.clone() for name, p in named_parameters(model)}, out["new_values"].detach()

@@ -74,7 +74,7 @@ def _parts(pairs: Sequence[TokenPair], microbatch: int) -> list[list[TokenPair]]
 def _scores(trainer: Trainer, part: Sequence[TokenPair]) -> Tensor:
     """(2 n,) scores: of the chosen ones, then of the rejected."""
     samples = as_samples([*(pair.chosen for pair in part), *(pair.rejected for pair in part)])
-    return trainer.score(trainer.build_microbatch(samples, [np.arange(len(samples))], 0))
+    return trainer.score(trainer.padding.one(samples, [np.arange(len(samples))], 0))
 
 
 def _measured(scores: Tensor, part: Sequence[TokenPair], center: float) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ over ranks and micro-batches, so that neither split changes an update.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,17 +20,18 @@ from rpeg.backends.models import Headed, Wanted, named_parameters
 from rpeg.backends.samples import Array, Ints, Samples
 from rpeg.backends.training import checkpoint, collectives
 from rpeg.backends.training.adamw import AdamW
+from rpeg.backends.training.batching import Batching
 from rpeg.backends.training.grid import Grid
-from rpeg.backends.training.microbatch import MicroBatch, build, dummy, pack, split
+from rpeg.backends.training.microbatch import MicroBatch
 from rpeg.backends.training.optimizer import OptimizerConfig, learning_rate
 from rpeg.backends.training.parallel.attention import recompute_attention
 from rpeg.backends.training.parallel.model import cut
 from rpeg.backends.training.parameters import Parameters, Partitioned, Replicated, Sharded
+from rpeg.backends.training.parameters.digest import replica_digest
 from rpeg.backends.training.passes import TOKEN_WEIGHT, Passes
 from rpeg.backends.training.resting import HostCopies
 from rpeg.backends.training.tally import Loss, Tally
-from rpeg.backends.weights import Published, aliases_of, checksum, digest, load, publish
-from rpeg.errors import RunError
+from rpeg.backends.weights import Published, aliases_of, load, publish
 
 ALONE = Grid()
 State = Literal["weights", "optimizer"]
@@ -52,8 +53,7 @@ class Trainer:
     grid: this rank's place among those that share the model; by its parallelism the model is cut in place, and replicas
     of what is left are kept whole (zero 0), with shares of the moments (1), of the gradients too (2), or sharded (3).
     optimizer: None for a model that is only evaluated. logit_chunk: so many tokens' logits exist at a time.
-    tokens_per_sample: micro-batches are packed, without padding, up to `microbatch` times so many tokens; None: they are
-    of `microbatch` samples, padded.
+    tokens_per_sample: see `Batching`; reward models and cut contexts are padded whatever it says.
     compute_dtype: of the matrix products, where it differs from the parameters' dtype (mixed precision).
     recompute: full: layers keep only their inputs and run again in the backward pass; selective: attention alone does.
     reduce_every_microbatch: with zero 3, keep no unsharded gradients between micro-batches.
@@ -78,13 +78,15 @@ class Trainer:
         constant: bool = False,
     ) -> None:
         self.model, self.grid, self.logit_chunk = model, grid, logit_chunk
-        # Exchanged heads see no mask, which packed samples need.
-        self.tokens_per_sample = None if grid.size("cp") > 1 else tokens_per_sample
         self.aliases, self.names = aliases_of(model), frozenset(name for name, _ in named_parameters(model))
         layout = cut(model, grid)
         model.to(device)
         self.device = next(model.parameters()).device
         self.updates = self.skipped = 0
+        self.padding = Batching(grid, self.device)
+        # Exchanged heads see no mask, which packed samples need.
+        packs = tokens_per_sample is not None and grid.size("cp") == 1
+        self.batching = Batching(grid, self.device, tokens_per_sample) if packs else self.padding
         if recompute == "full":
             model.recompute_layers()
         elif recompute == "selective":
@@ -153,8 +155,9 @@ class Trainer:
     @torch.no_grad()
     def scores(self, samples: Samples, *, microbatch: int) -> Array:
         """(n,) the reward model's score of each sample, see `RewardModel`. Collective when sharded."""
-        rows = split(samples, microbatch)
-        parts = [self.score(micro) for micro in self._microbatches(samples, rows, packed=False)]
+        rows = self.padding.split(samples, microbatch)
+        micros = self.padding.all(samples, rows, meets=self.meets_forward)
+        parts = [self.score(micro) for micro in micros]
         self.parameters.release()
         out = np.zeros(len(samples))
         if rows:
@@ -170,16 +173,10 @@ class Trainer:
     @torch.no_grad()
     def _infer(self, samples: Samples, wanted: Wanted, microbatch: int) -> dict[str, Array]:
         names = [name for name, on in (("logprobs", wanted.logprobs), ("new_values", wanted.values)) if on]
-        rows = self._split(samples, microbatch)
-        micros = self._microbatches(samples, rows, packed=self.tokens_per_sample is not None)
+        rows = self.batching.split(samples, microbatch)
+        micros = self.batching.all(samples, rows, meets=self.meets_forward)
         parts = self.passes.infer(micros, wanted, names)
         return {name: self._in_order(samples, rows, parts[name]) for name in names}
-
-    def _microbatches(self, samples: Samples, rows: Sequence[Ints], *, packed: bool) -> Iterator[MicroBatch]:
-        """Those of a split, and dummies as long as ranks that it meets have more. Collective where ranks meet."""
-        count = max(self._agreed([len(rows)])[0]) if self.meets_forward else len(rows)
-        for position in range(count):
-            yield self.build_microbatch(samples, rows, position, packed=packed)
 
     def _in_order(self, samples: Samples, rows: list[Ints], parts: list[Tensor]) -> Array:
         """Results of the micro-batches as a flat column in the order of the samples."""
@@ -217,11 +214,8 @@ class Trainer:
         `tokens`, `applied` and `skipped` steps, and every metric of the loss averaged over tokens, or the largest
         where its name ends in `_max`.
         """
-        rows = [self._split(samples, microbatch) for samples in minibatches]
-        counts = [
-            max(counts) if self.meets_backward else len(own)
-            for counts, own in zip(self._agreed([len(r) for r in rows]), rows, strict=True)
-        ]
+        rows = [self.batching.split(samples, microbatch) for samples in minibatches]
+        counts = self.batching.counts([len(r) for r in rows], meets=self.meets_backward)
         heads = self.model.heads
         wanted = Wanted(
             "lm" in heads, entropy, "value" in heads, temperature, self.logit_chunk, value_gradient_scale
@@ -230,8 +224,7 @@ class Trainer:
         for samples, weight, parts, count in zip(minibatches, weights, rows, counts, strict=True):
             self.parameters.zero_gradients()
             weighted = samples.with_columns(sample={TOKEN_WEIGHT: np.asarray(weight, dtype=np.float64)})
-            packed = self.tokens_per_sample is not None
-            micros = [self.build_microbatch(weighted, parts, i, packed=packed) for i in range(count)]
+            micros = [self.batching.one(weighted, parts, position) for position in range(count)]
             self.passes.train(micros, loss, wanted, tally)
             steps.append(self.step())
         return self._summary(tally, steps)
@@ -271,46 +264,11 @@ class Trainer:
             "skipped": len(steps) - applied,
         }
 
-    # Pieces
-
-    def _split(self, samples: Samples, microbatch: int) -> list[Ints]:
-        if self.tokens_per_sample is None:
-            return split(samples, microbatch)
-        return pack(samples, microbatch * self.tokens_per_sample)
-
-    def build_microbatch(
-        self, samples: Samples, rows: Sequence[Ints], position: int, *, packed: bool = False
-    ) -> MicroBatch:
-        """Micro-batch number `position` of a split, a dummy where this rank has no more."""
-        if position >= len(rows):
-            return dummy(self.device)
-        return build(samples.rows(rows[position]), self.device, packed=packed)
-
-    def _agreed(self, counts: list[int]) -> list[tuple[int, ...]]:
-        """Micro-batches of each minibatch on every data-parallel rank. Collective."""
-        ranks = collectives.gather_json(counts, self.grid.group("dp"), self.device)
-        if len({len(r) for r in ranks}) > 1:
-            raise RunError(f"ranks were given {[len(r) for r in ranks]} minibatches; give all as many")
-        return list(zip(*ranks, strict=True))
-
     # Weights and state
 
     def digest(self) -> str:
         """Of all that the ranks hold together of one replica of the model. Collective over these."""
-        pieces = self.parameters.weights()
-        layout = self.parameters.layout
-        mine = checksum(
-            piece for piece in pieces if layout[piece.name].owned and not layout[piece.name].expert
-        )
-        experts = checksum(piece for piece in pieces if layout[piece.name].expert)
-        axes = ["model"] + (["shard"] if self.sharded else [])
-        return digest(self._summed(mine, axes) + self._summed(experts, ["ep", "model"]))
-
-    def _summed(self, number: int, axes: Sequence[str]) -> int:
-        """Over the ranks along some axes: whole numbers, which a sum of floats would round."""
-        for axis in axes:
-            number = sum(collectives.gather_json(number, self.grid.group(axis), self.device))
-        return number
+        return replica_digest(self.parameters, self.grid, self.device, sharded=self.sharded)
 
     def publish(self, version: int) -> Published:
         """This rank's contribution to version `version`: the full weights where it holds all. Collective."""

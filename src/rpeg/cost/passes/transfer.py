@@ -28,7 +28,7 @@ def weight_bytes(architecture: Architecture, dtype: str, head: Head = "lm") -> f
 
 
 def publish(size_bytes: float, timing: Timing, *, shards: int = 1, sent: bool = True) -> Cost:
-    """Each rank of a trainer flattens its part of a version and takes its digest; if it is sent, the canary and the store.
+    """Each rank of a trainer flattens and digests its part of a version; if it is sent, the canary and the store.
 
     shards: ranks that the model is cut over. sent: someone holds a copy that this version goes to.
     """
