@@ -1,207 +1,228 @@
-"""How good the search is: `python benchmarks/search.py small|planted|rate|removed|job`.
+"""How good the search is: `python benchmarks/search.py small|planted|rate|removed|scale`; kept in results/search.json.
 
-small: on small spaces (at most 10⁵ plans) against going through all of them. planted: instances at 64–2,048 devices
-whose best plan is known by construction. rate: plans evaluated a second on one core, memory check and draws included.
-removed: a job's search with each of its starts left out must still end at or below that start. job: one job file.
+small: 50 seeded random jobs of at most 10⁵ plans each, against going through all of them. planted: 50 instances at
+64–2,048 devices whose best plan is known by construction. rate: plans evaluated a second on one core, at 8 and at 2,048
+devices, memory check and draws included. removed: the search of a job with each of its starts, and each baseline of
+its own, left out must still end at or below it. scale: processor seconds to plan, and the gap, from 8 to 2,048 devices.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
+import json
 import math
+import os
+import platform
 import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from statistics import median
+from typing import Any
 
-import numpy as np
-
-from rpeg.algorithms import grpo, ppo
-from rpeg.ir import Graph, Kind
+from instances import planted_instance, small_instance
+from rpeg.cluster import system
 from rpeg.job import load_job
-from rpeg.search import from_job
-from rpeg.search.anneal import Search
+from rpeg.search import Budget, Problem, from_job, plan_job
+from rpeg.search.anneal import Found, Search
+from rpeg.search.baselines.metropolis import metropolis
+from rpeg.search.baselines.one_by_one import best_of_random, greedy
 from rpeg.search.baselines.starts import wished
-from rpeg.search.budget import Budget
-from rpeg.search.exhaustive import MOST_PLANS, exhaustive, plans_in
+from rpeg.search.exhaustive import exhaustive
 from rpeg.search.hardware_plan import best_of, found_starts, search_of
-from rpeg.search.problem import Permissions, Problem
+from rpeg.search.structure import Structure
 from rpeg.search.structures import neighbours
-from rpeg.search.synthetic import Drawn, Planted, search_in
-from rpeg.transforms import Transform
-from rpeg.workload import Workload, constant, lognormal
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+OUT = Path(__file__).resolve().parent / "results" / "search.json"
+PPO, GRPO = EXAMPLES / "plan-h100.yaml", EXAMPLES / "plan-gh200.yaml"
+WITHIN, RATIO = 0.02, 1e-6
 
 
-def graphs() -> tuple[Graph, ...]:
-    """Of few stages, for small spaces."""
-    return (
-        grpo.graph(grpo.Hyper(kl_coefficient=0.0)),
-        grpo.graph(grpo.Hyper(kl_coefficient=0.1)),
-        ppo.graph(ppo.Hyper(kl_coefficient=0.0)),
-    )
-
-
-def small(jobs: int, budget: Budget) -> None:
+def small(budget: Budget, count: int) -> dict[str, Any]:
     """Optimum met, and how far off it was missed."""
-    met, worst, count = 0, 0.0, 0
-    for seed in range(40 * jobs):
-        made = _small_instance(seed)
+    rows: list[dict[str, Any]] = []
+    for seed in range(60 * count):
+        made = small_instance(seed)
         if made is None:
             continue
         search, chains, plans = made
         truth = exhaustive(search, [s for c in chains if (s := search.structure(c)) is not None], 2)
-        ends = best_of(search, budget, seed, found_starts(search, seed))
-        gap = ends[0].seconds / truth.seconds - 1 if ends[0].fits else math.inf
-        met, worst, count = met + (gap < 1e-6), max(worst, gap), count + 1
-        print(
-            f"{seed:4d} {plans:7d} plans  best {truth.seconds:8.4f} s  found {ends[0].seconds:8.4f} s  gap {gap:.4%}"
-        )
-        if count == jobs:
+        found = best_of(search, budget, seed, found_starts(search, seed))[0]
+        gap = found.seconds / truth.seconds - 1 if found.fits else math.inf
+        rows.append({"seed": seed, "plans": plans, "best_seconds": truth.seconds, "gap": gap})
+        print(f"{seed:4d} {plans:7d} plans  best {truth.seconds:8.4f} s  gap {gap:.4%}", flush=True)
+        if len(rows) == count:
             break
-    print(f"optimum met {met} of {count}, missed by {worst:.2%} at most")
+    met, worst = sum(row["gap"] < RATIO for row in rows), max(row["gap"] for row in rows)
+    print(f"optimum met {met} of {len(rows)}, missed by {worst:.2%} at most")
+    return {"met": met, "of": len(rows), "worst_gap": worst, "instances": rows}
 
 
-def _small_instance(seed: int) -> tuple[Search, list[tuple[Transform, ...]], int] | None:
-    """None for a seed whose space is too large, or in which nothing fits."""
-    random = np.random.default_rng((seed, 7))
-    graph = graphs()[int(random.integers(3))]
-    units = ((2,), (3,), (1, 1), (2, 1))[int(random.integers(4))]
-    permissions = Permissions(staleness=int(random.integers(0, 2)))
-    model = Drawn(seed, units, choices=2, crowding=float(random.uniform(1.5, 5)))
-    prompts, minibatches = ((15, 1), (30, 2), (30, 1))[int(random.integers(3))]
-    w = Workload(prompts, 1, constant(16), lognormal(40, 128), minibatches)
-    search = search_in(graph, model, permissions, islands=sum(units) + 2, workload=w)
-    chains = _closure(search, 60)
-    sizes = [plans_in(search, s, 2) for c in chains if (s := search.structure(c)) is not None]
-    if sum(sizes) > MOST_PLANS:
-        return None
-    return search, chains, sum(sizes)
-
-
-def _closure(search: Search, most: int) -> list[tuple[Transform, ...]]:
-    """All chains of transforms that can be reached, by the graph that they make."""
-    found: dict[Graph, tuple[Transform, ...]] = {}
-    queue = [wished(search.problem)]
-    while queue and len(found) < most:
-        chain = queue.pop(0)
-        structure = search.structure(chain)
-        if structure is None or structure.graph in found:
-            continue
-        found[structure.graph] = chain
-        queue += neighbours(search.problem, structure)
-    return list(found.values())
-
-
-def planted(jobs: int, budget: Budget) -> None:
-    """Within 1 % of what is known to be the best, and the seconds that it took."""
-    within, times = 0, []
-    for seed in range(jobs):
-        search, best = _planted_instance(seed)
-        began = time.perf_counter()
-        ends = best_of(search, budget, seed, found_starts(search, seed))
-        seconds = time.perf_counter() - began
-        gap = ends[0].seconds / best - 1
-        within, times = within + (gap <= 0.01), [*times, seconds]
+def planted(budget: Budget, count: int) -> dict[str, Any]:
+    """Within 1 % of what is known to be the best, and the processor seconds that it took on one core."""
+    rows: list[dict[str, Any]] = []
+    for seed in range(count):
+        search, best = planted_instance(seed)
+        found, seconds = _timed(lambda: best_of(search, budget, seed, found_starts(search, seed))[0])  # noqa: B023
         devices = sum(len(kind.ids) for kind in search.model.kinds)
+        gap = found.seconds / best - 1
+        rows.append({"seed": seed, "devices": devices, "gap": gap, "processor_seconds": seconds})
+        print(f"{seed:4d} {devices:5d} devices  gap {gap:7.3%}  {seconds:.1f} s", flush=True)
+    within, slowest = sum(row["gap"] <= 0.01 for row in rows), max(row["processor_seconds"] for row in rows)
+    print(f"within 1 %: {within} of {len(rows)}; {slowest:.1f} s at most")
+    return {"within": within, "of": len(rows), "slowest_processor_seconds": slowest, "instances": rows}
+
+
+def rate(budget: Budget, count: int) -> dict[str, Any]:
+    """Plans evaluated a second: in full, and in annealing with its moves, where most are given up early."""
+    del budget
+    rows = {}
+    for path, devices in ((GRPO, 8), (PPO, 64), (PPO, 2048)):
+        search = search_of(_on(path, devices, staleness=1), 0)
+        whole, annealed = [], []
+        for structure in _structures(search, 6):
+            plans = _walked(search, structure, 64)
+            search.repeated(plans, 1)
+            times = max(1, 400 * count // len(plans))
+            _, seconds = _timed(lambda: search.repeated(plans, times))  # noqa: B023
+            whole.append(times * len(plans) / seconds)
+            start = min(plans, key=lambda one: one.objective)
+            search.burst(start, 4000, 1)  # fills the tables
+            before = search.progress.evaluations
+            _, seconds = _timed(lambda: search.burst(start, 4000, 1))  # noqa: B023
+            annealed.append((search.progress.evaluations - before) / seconds)
+        rows[str(devices)] = {"plans_per_second": min(whole), "in_annealing_per_second": median(annealed)}
         print(
-            f"{seed:4d} {devices:5d} devices  planted {best:.4f} s  found {ends[0].seconds:.4f} s  {gap:7.3%}  "
-            f"{seconds:.1f} s"
+            f"{devices:5d} devices: {min(whole):9,.0f} … {max(whole):9,.0f} plans a second over {len(whole)} structures, "
+            f"{median(annealed):9,.0f} in annealing"
         )
-    print(f"within 1 %: {within} of {jobs}; {max(times):.1f} s at most, {np.mean(times):.1f} s on average")
+    return rows
 
 
-def _planted_instance(seed: int) -> tuple[Search, float]:
-    """Generation and some assessment on some islands, the rest on the others, each busy all the time, a step apart."""
-    random = np.random.default_rng((seed, 11))
-    graph = (graphs()[1], ppo.graph(ppo.Hyper(kl_coefficient=0.1)))[seed % 2]
-    devices, units, step = 64 * 2 ** int(random.integers(0, 6)), 16, 10.0
-    first = int(random.integers(2, units - 1))
-    beside = {"generate"} | ({"reference"} if random.random() < 0.5 else set())
-    sides: dict[bool, list[str]] = {True: [], False: []}
-    for stage in graph.stages:
-        if stage.models:
-            sides[stage.name in beside].append(stage.name)
-    host = sum(0.002 for stage in graph.stages if stage.kind is Kind.HOST)
-    seconds = {}
-    for side, names in sides.items():
-        moved = 0.011 if side else host
-        shares = random.dirichlet(np.full(len(names), 2.0))
-        free = step - moved - 0.001 * len(names)
-        seconds.update({name: float(free * share) for name, share in zip(names, shares, strict=True)})
-    where = {name: first if side else units - first for side, names in sides.items() for name in names}
-    model = Drawn(seed, (units,), devices // units, choices=3, planted=Planted(where, seconds))
-    return search_in(graph, model, Permissions(staleness=1), draws=4), step
+def removed(budget: Budget, count: int) -> dict[str, Any]:
+    """What each start reaches by itself, against the search without it; likewise searches that know no structure."""
+    rows: list[dict[str, Any]] = []
+    problems = [
+        (PPO.stem, _on(PPO, 64)),
+        (f"{PPO.stem}, staleness 1", _on(PPO, 64, staleness=1)),
+        (GRPO.stem, _on(GRPO, 16)),
+    ]
+    for name, problem in problems[:count]:
+        search = search_of(problem, 0)
+        begun = found_starts(search, 0)
+        for left_out, rest in [(one, [o for o in begun if o is not one]) for one in begun]:
+            rows.append(_row(name, left_out.name, left_out, best_of(search, budget, 1, rest)[0]))
+        found = best_of(search, budget, 1, begun)[0]
+        base = search.structure(wished(problem))
+        assert base is not None
+        for other in (
+            greedy(search, base),
+            best_of_random(search, base, 2000, 1),
+            metropolis(search, base, 20000, 1),
+        ):
+            rows.append(_row(name, other.name, other, found))
+    above = sum(not row["at_or_below"] for row in rows)
+    print(f"above what was left out: {above} of {len(rows)}")
+    return {"above": above, "of": len(rows), "left_out": rows}
 
 
-def rate(job: Path, steps: int = 20000) -> None:
-    """Of random plans that a job's search goes through."""
-    problem = from_job(load_job(job), 0)
-    search = search_of(problem, 0)
-    base = search.structure(wished(problem))
+def _row(job: str, name: str, left_out: Found, found: Found) -> dict[str, Any]:
+    fine = found.objective <= left_out.objective + 1e-9
+    print(
+        f"{job}, without {name} ({left_out.seconds:.3f} s{'' if left_out.fits else ', does not fit'}): "
+        f"{found.seconds:.3f} s, {'at or below' if fine else 'ABOVE'}",
+        flush=True,
+    )
+    return {
+        "job": job, "left_out": name, "its_seconds": left_out.seconds, "it_fits": left_out.fits,
+        "found_seconds": found.seconds, "at_or_below": fine,
+    }  # fmt: skip
+
+
+def scale(budget: Budget, count: int) -> dict[str, Any]:
+    """PPO with a 70B actor and an 8B critic, all structure allowed; prompts grow with the devices."""
+    rows = {}
+    for devices in [2**i for i in range(5, 12)][-count:]:
+        problem = _on(PPO, devices, staleness=1, sharing=True)
+        ranked, seconds = _timed(lambda: plan_job(problem, budget=budget))  # noqa: B023
+        best = ranked.best.estimate
+        rows[str(devices)] = {
+            "processor_seconds": seconds,
+            "step_seconds": best.step.mean_seconds,
+            "gap": best.gap,
+        }
+        print(
+            f"{devices:5d} devices: planned in {seconds:5.1f} s; step {best.step.mean_seconds:.2f} s, {best.gap:.1%} "
+            f"above its bound ({best.bound.name}); {ranked.best.name}",
+            flush=True,
+        )
+    return rows
+
+
+def _on(path: Path, devices: int, *, staleness: int = 0, sharing: bool = False) -> Problem:
+    """An example's problem on so many of its devices, with as many prompts for each as it has."""
+    problem = from_job(load_job(path), 0)
+    w, width = problem.workload, len(problem.cluster) // len(problem.cluster.nodes)
+    name = "dgx-h100" if path == PPO else "alps"
+    staleness = staleness or problem.permissions.staleness
+    return replace(
+        problem,
+        cluster=system(name, nodes=max(1, devices // width), devices=min(width, devices)),
+        permissions=replace(problem.permissions, staleness=staleness, actor_critic_sharing=sharing),
+        workload=replace(w, prompts=w.prompts * max(64, devices) // len(problem.cluster)),
+    )
+
+
+def _structures(search: Search, most: int) -> Iterator[Structure]:
+    base = search.structure(wished(search.problem))
     assert base is not None
-    state = search.space.state(len(base.names))
+    yield base
+    near = (search.structure(chain) for chain in neighbours(search.problem, base))
+    found = [one for one in near if one is not None]
+    yield from found[:: max(1, len(found) // (most - 1))][: most - 1]
+
+
+def _walked(search: Search, structure: Structure, count: int) -> list[Found]:
+    """Plans that random moves come by."""
+    state = search.space.state(len(structure.names))
     state.size[0], state.mask[:] = search.space.units[0], 1
-    here, random, found = search.evaluate(base, state), ctypes.c_uint64(1), []
-    while len(found) < 64:
-        moved = search.moved(here, random)
-        if moved is not None:
-            here = moved
-            found.append(here)
-    search.repeated(found, 1)
+    return search.wandered(search.evaluate(structure, state), count, seed=1)
+
+
+def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
+    """What came of it, and its processor seconds."""
     began = time.process_time()
-    search.repeated(found, steps // len(found))
-    seconds = time.process_time() - began
-    print(
-        f"{job.name}: {len(problem.cluster)} devices, {len(found) * (steps // len(found)) / seconds:,.0f} plans a second"
-    )
+    found = work()
+    return found, time.process_time() - began
 
 
-def removed(job: Path, budget: Budget) -> None:
-    """Each start left out in turn."""
-    problem = from_job(load_job(job), 0)
-    search = search_of(problem, 0)
-    begun = found_starts(search, 0)
-    for left_out in begun:
-        others = [one for one in begun if one is not left_out]
-        best = best_of(search, budget, 1, others)[0]
-        verdict = "at or below" if best.objective <= left_out.objective + 1e-9 else "ABOVE"
-        print(f"without {left_out.name} ({left_out.seconds:.3f} s): {best.seconds:.3f} s, {verdict}")
-
-
-def one(job: Path, budget: Budget) -> None:
-    """Seconds of a whole search."""
-    problem: Problem = from_job(load_job(job), 0)
-    began = time.perf_counter()
-    search = search_of(problem, 0)
-    begun = found_starts(search, 0)
-    middle = time.perf_counter()
-    best = best_of(search, budget, 0, begun)[0]
-    end = time.perf_counter()
-    print(
-        f"{job.name}: {len(problem.cluster)} devices; starts {middle - began:.1f} s, chains {end - middle:.1f} s"
-    )
-    for start in sorted(begun, key=lambda s: s.objective):
-        print(f"  {start.seconds:9.3f} s  {start.name}{'' if start.fits else '  (does not fit)'}")
-    print(f"  {best.seconds:9.3f} s  found: {', '.join(map(str, best.structure.applied)) or 'no transform'}")
+WHAT = {
+    "small": (small, 50),
+    "planted": (planted, 50),
+    "rate": (rate, 50),
+    "removed": (removed, 3),
+    "scale": (scale, 7),
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("small", "planted", "rate", "removed", "job"))
-    parser.add_argument("--job", type=Path, default=Path("examples/plan-h100.yaml"))
-    parser.add_argument("--jobs", type=int, default=50)
-    parser.add_argument("--chains", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--burst", type=int, default=4000)
+    parser.add_argument("what", choices=WHAT)
+    parser.add_argument("--count", type=int, help="instances, jobs or sizes; default: all")
+    parser.add_argument("--chains", type=int, default=Budget.chains)
+    parser.add_argument("--rounds", type=int, default=Budget.rounds)
+    parser.add_argument("--burst", type=int, default=Budget.burst)
+    parser.add_argument("--out", type=Path, default=OUT)
     a = parser.parse_args()
-    budget = Budget(a.chains, a.rounds, a.burst)
-    if a.what in ("small", "planted"):
-        {"small": small, "planted": planted}[a.what](a.jobs, budget)
-    elif a.what == "rate":
-        rate(a.job)
-    else:
-        {"removed": removed, "job": one}[a.what](a.job, budget)
+    function, count = WHAT[a.what]
+    found = function(Budget(a.chains, a.rounds, a.burst), a.count or count)
+    known = json.loads(a.out.read_text()) if a.out.exists() else {}
+    machine = f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores"
+    known[a.what] = {"date": time.strftime("%Y-%m-%d"), "machine": machine, **found}
+    a.out.write_text(json.dumps(known, indent=1) + "\n")
 
 
 if __name__ == "__main__":

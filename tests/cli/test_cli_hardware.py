@@ -72,7 +72,7 @@ def test_layouts_that_a_job_gives_are_kept_and_drawn(planned: tuple[Path, Path],
     made = rpeg("plan", str(job), "--out", str(plan), "--picture", str(picture))
     assert made.exit_code == 0, made.output
     assert "▶ as the job says" in made.output
-    assert "best: " in made.output
+    assert "best found: " in made.output
     assert picture.read_text().startswith("<svg")
     assert read_plan(plan).assignment("generate").parallelism.tp == 2
     explained = rpeg("explain", str(plan), "--job", str(job), "--depth", "0")

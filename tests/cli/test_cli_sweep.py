@@ -31,7 +31,7 @@ lengths:
 
 
 def rpeg(*arguments: object) -> Result:
-    return CliRunner().invoke(make_app(), ["sweep", *map(str, arguments)])
+    return CliRunner().invoke(make_app(), ["sweep", "--processes", "1", *map(str, arguments)])
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +51,17 @@ def kept(job: Path) -> Path:
     assert "none of these is fast enough" in found.output
     assert plot.read_text().startswith("<svg")
     return rows
+
+
+def test_processes_plan_the_same_rows(kept: Path, job: Path, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    found = rpeg(job, "--devices", "1..2", "--rows", rows, "--processes", "2")
+    assert found.exit_code == 0, found.output
+
+    def outcomes(path: Path) -> list[object]:
+        return [json.loads(line)["outcome"] for line in path.read_text().splitlines()][:2]
+
+    assert outcomes(rows) == outcomes(kept)
 
 
 def test_rows_are_kept_and_resumed_with_more(kept: Path, job: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from rpeg.cli.main import make_app
 from rpeg.errors import InputError
 from rpeg.ir import KEPT
 from rpeg.job import Job, dump_job, parse_job
@@ -68,6 +70,16 @@ def test_a_kept_leftover_is_one_publication_late() -> None:
 def test_what_cannot_be_is_refused(name: str, section: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         job_of(name, selection=section)
+
+
+def test_check_says_what_a_step_trains_on(tmp_path: Path) -> None:
+    value = yaml.safe_load((EXAMPLES / "grpo.yaml").read_text())
+    value |= {"algorithm": {"name": "dapo"}, "cluster": {"cpu": 1}, "selection": {"max_rounds": 3}}
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(value))
+    told = CliRunner().invoke(make_app(), ["check", str(file)]).output
+    words = "16 groups a step whose rewards differ, of up to 3 rounds of 16 prompts; beyond the quota: drop"
+    assert words in " ".join(told.split())
 
 
 def test_a_job_is_read_back_as_it_was_understood() -> None:

@@ -82,8 +82,11 @@ def test_a_baseline_that_is_the_plan_is_said_to_be() -> None:
 
 def test_a_baseline_without_a_plan_gives_its_reason() -> None:
     _, ranked = local_plans()
-    found = _against(ranked, Baseline("ReaL heuristic", None, "3 nodes do not divide 32 layers"))
-    assert list(comparison.without_plan(found)) == ["ReaL heuristic: 3 nodes do not divide 32 layers"]
+    stale = "needs staleness 1"
+    found = _against(
+        ranked, Baseline("ReaL", None, "no layout"), Baseline("a", None, stale), Baseline("b", None, stale)
+    )
+    assert list(comparison.without_plan(found)) == ["ReaL: no layout", "a, b: needs staleness 1"]
 
 
 def test_the_best_colocated_plan_is_there_where_no_baseline_is_colocated() -> None:
@@ -171,7 +174,7 @@ def test_each_bound_is_told_with_its_gap_and_its_meaning_the_highest_first() -> 
     )
     highest, lane, work = limits.bounds(found)
     assert highest.startswith("10 s at least (gap 20 %): generate → train_actor wait for each other")
-    assert lane.startswith("6 s at least (gap 100 %): device0 is busy so long, in any order")
+    assert lane.startswith("6 s at least (gap 100 %): device 0 is busy so long, in any order")
     assert work.startswith("4 s at least (gap 200 %): all devices of local")
     assert work.endswith("no plan beats it")
 
@@ -199,6 +202,14 @@ def test_idle_shares_are_what_occupancy_leaves() -> None:
         for group, share in limits.idle_shares(candidate.estimate, candidate.plan):
             busy = sum(candidate.estimate.occupancy[f"device{i}"] for i in group.ids) / len(group.ids)
             assert share == pytest.approx(max(0.0, 1 - busy))
+
+
+def test_devices_that_nothing_uses_count_as_idle() -> None:
+    _, ranked = local_plans()
+    alone = next(c for c in ranked.candidates if c.construction.placement.name == "one device")
+    busy = limits.busy_share(alone.estimate, alone.plan)
+    assert busy == pytest.approx(alone.estimate.occupancy["device0"] / 2)
+    assert "of all 2 devices" in forecast.speed(alone)
 
 
 def test_devices_that_nothing_uses_are_said_to_be_paid_for() -> None:
@@ -245,7 +256,8 @@ def test_memory_left_begins_with_the_tightest_phase_of_the_tightest_device() -> 
     estimate = ranked.best.estimate
     first = next(forecast.headroom(estimate))
     assert f"left in {estimate.tightest.peak.phase}" in first
-    assert forecast.room(estimate) == min(forecast.headroom_bytes(estimate.tightest).values())
+    devices = [memory for memory in estimate.memory if not memory.host]
+    assert forecast.room(estimate) == min(min(forecast.headroom_bytes(m).values()) for m in devices)
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,7 @@ def test_rounds_that_do_not_fill_the_quota(model: Path, tmp_path: Path) -> None:
     assert short.metrics["sum/selection/lacking"] == 1
     assert "2 rounds of 3 prompts gave 1 of the 2 groups that step 0 is to train on" in short.warnings[0]
     assert select(selector(model, tmp_path), candidates([0, 0])).warnings == ()  # another round follows
-    with pytest.raises(RunError, match="selection.shortfall: train goes on with what there is"):
+    with pytest.raises(RunError, match=r"selection\.shortfall: train goes on with what there is"):
         select(selector(model, tmp_path, shortfall="stop"), candidates([0, 0], first=6), number=1)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-
 import pytest
 
 from rpeg.algorithms import grpo, ppo
@@ -33,15 +31,7 @@ def random_states(search: Search, chain: tuple[str, ...], count: int, seed: int)
     assert structure is not None
     state = search.space.state(len(structure.names))
     state.size[0], state.mask[:] = search.space.units[0], 1
-    here, random, found = search.evaluate(structure, state), ctypes.c_uint64(seed), []
-    for _ in range(60 * count):
-        moved = search.moved(here, random)
-        if moved is not None:
-            here = moved
-            found.append(here)
-        if len(found) == 6 * count:
-            break
-    return found[5::6]
+    return search.wandered(search.evaluate(structure, state), 6 * count, seed)[5::6]
 
 
 def decoded(search: Search, found: Found) -> Plan:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from concurrent.futures import BrokenExecutor, Executor, Future
 from dataclasses import replace
 
 import pytest
@@ -80,6 +81,17 @@ def test_one_that_fails_does_not_lose_the_others(
     assert first.outcome is None
     assert first.reason.startswith(reason)
     assert second.outcome is not None
+
+
+def test_a_process_that_dies_is_said() -> None:
+    class Dead(Executor):
+        def submit(self, *_: object, **__: object) -> Future[Row]:  # type: ignore[override]
+            future = Future[Row]()
+            future.set_exception(BrokenExecutor("killed"))
+            return future
+
+    found = list(swept(GIVEN, POINTS, pool=Dead()))
+    assert [row.reason for row in found] == [f"{FAILED}: BrokenExecutor: killed"] * 4
 
 
 def test_points_that_cannot_be_say_why() -> None:

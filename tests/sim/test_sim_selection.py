@@ -1,4 +1,4 @@
-"""Dynamic sampling in simulation: chance decides by group, rounds stop when the quota is filled, unused ones cost nothing."""
+"""Dynamic sampling in simulation: chance decides by group, and rounds stop when the quota is filled."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rpeg.algorithms import dapo
 from rpeg.errors import GraphError
 from rpeg.ir import Chunk, Freshness, Graph, Unit
 from rpeg.transforms import Changes, Transform, parse, parse_all, transforms
@@ -116,3 +117,15 @@ def test_all_transforms_of_a_plan_are_read_together() -> None:
 def test_values_that_no_graph_could_take_are_refused_when_read(source: str, words: str) -> None:
     with pytest.raises(GraphError, match=words):
         parse(source)
+
+
+def test_a_graph_that_works_in_rounds_keeps_them() -> None:
+    """Nothing of it streams or is split; asynchrony and the generator's own log-probabilities it can have."""
+    graph = dapo.graph(dapo.Hyper())
+    applicable = [t for kind in transforms().values() for t in kind.candidates(graph)]
+    assert {t.name for t in applicable} == {"async", "bypass", "prune"}
+    for transform in applicable:
+        assert transform.apply(graph).rounds == graph.rounds
+    passed_on = parse("bypass{stage=old_logprob}").apply(graph)
+    assert passed_on.selector is not None
+    assert "old_logprobs" in passed_on.selector.gives

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -98,13 +101,31 @@ def target_of(seconds: float | None, hours: float | None, steps: int) -> float |
     return target
 
 
+@contextmanager
+def pool_of(processes: int, tasks: int) -> Iterator[Executor | None]:
+    """Processes for so many tasks; 0 stands for the cores of this machine. None where one is enough."""
+    count = min(processes or os.cpu_count() or 1, tasks)
+    if count <= 1:
+        yield None
+        return
+    # not forked: the line on the terminal has a thread of its own
+    pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for (
+            child
+        ) in multiprocessing.active_children():  # who interrupts does not wait for what is being planned
+            child.terminate()
+
+
 class Kept:
     """The file of rows, one JSON object a line, and a line on the terminal that says how far the sweep is."""
 
     def __init__(self, path: Path, resume: bool, count: int, quiet: bool) -> None:
         self._path, self._count, self._done = path, count, 0
         self.known: Mapping[str, Row] = _read(path) if resume and path.exists() else {}
-        self.clock = time.monotonic
         self._file = _opened(path, self.known.values())
         self._status = Console(stderr=True, quiet=quiet).status("")
 

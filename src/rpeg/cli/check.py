@@ -72,6 +72,8 @@ def understood(job: Job) -> Iterator[tuple[str, str]]:
         f"{batch.minibatches} × {batch.minibatch_samples} samples an epoch, {batch.epochs} epochs: "
         f"{batch.minibatches * batch.epochs} updates a step",
     )
+    if job.selects:
+        yield "selection", _selection(job)
     yield "lengths", f"prompt ≤ {lengths.max_prompt}, response ≤ {lengths.max_response} tokens"
     yield "optimizer", _optimizer(job) + f", {optimizer.schedule}, {optimizer.warmup_steps} warm-up steps"
     yield "cluster", _cluster(job)
@@ -88,6 +90,16 @@ def understood(job: Job) -> Iterator[tuple[str, str]]:
     if job.plan.colocate:
         yield "colocated", ", ".join(job.plan.colocate)
     yield "output", job.output
+
+
+def _selection(job: Job) -> str:
+    asked = job.selection
+    rule = f", and {asked.keep} wants them" if asked.keep else ""
+    short = "train on what there is" if asked.shortfall == "train" else "stop"
+    return (
+        f"{job.batch.prompts} groups a step whose rewards differ{rule}, of up to {asked.max_rounds} rounds of "
+        f"{asked.round_prompts or job.batch.prompts} prompts; beyond the quota: {asked.leftover}; short of it: {short}"
+    )
 
 
 def _value(said: object) -> str:

@@ -36,6 +36,9 @@ def command(
     search: Annotated[
         bool, typer.Option("--search", help="Search on from the good plans at every size (minutes each).")
     ] = False,
+    processes: Annotated[
+        int, typer.Option(min=0, help="Sizes that are planned at once; 0: one for each core.")
+    ] = 0,
     seed: Annotated[int, typer.Option(help="Fixes the drawn lengths and the search.")] = 0,
 ) -> None:
     """Plan a job at many sizes, on many kinds of devices, with other permissions: all combinations. Starts nothing.
@@ -50,7 +53,7 @@ def command(
       rpeg sweep job.yaml --devices 8..2048 --resume                          after Ctrl-C, or with more sizes
     """
     from rpeg.cli._planning import problem_of
-    from rpeg.cli._sweeping import Asked, Kept, axes_of, show, target_of
+    from rpeg.cli._sweeping import Asked, Kept, axes_of, pool_of, show, target_of
     from rpeg.job import load_job
     from rpeg.search import Budget
     from rpeg.search.given import NOTHING
@@ -67,10 +70,8 @@ def command(
     budget = Budget() if search else None
     found = list[Row]()
     interrupted = False
-    with Kept(rows, resume, len(at), quiet=as_json or as_csv) as kept:
-        planned = swept(
-            problem, at, seed=seed, budget=budget, known=kept.known, clock=kept.clock, report=kept.begin
-        )
+    with Kept(rows, resume, len(at), quiet=as_json or as_csv) as kept, pool_of(processes, len(at)) as pool:
+        planned = swept(problem, at, seed=seed, budget=budget, known=kept.known, pool=pool, report=kept.begin)
         try:
             for row in planned:
                 found.append(row)

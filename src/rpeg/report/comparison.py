@@ -57,7 +57,7 @@ def compared(ranked: Ranked, chosen: Candidate) -> list[Row]:
     """
     own = ranked.own.candidate if ranked.own else None
     asked = [] if own is None or own == chosen else [Row(number_of(ranked, own), "as the job says", own)]
-    best = [Row(1, f"best: {ranked.best.name}", ranked.best)] if ranked.best != chosen else []
+    best = [Row(1, f"best found: {ranked.best.name}", ranked.best)] if ranked.best != chosen else []
     known = [row.candidate.plan for row in (*asked, *best)]
     colocated = [row for row in _best_colocated(ranked) if row.candidate.plan not in known]
     return [*asked, *best, *colocated, *_baselines(ranked)]
@@ -81,10 +81,12 @@ def all_baselines(ranked: Ranked) -> tuple[Baseline, ...]:
 
 
 def without_plan(ranked: Ranked) -> Iterator[str]:
-    """A line for each baseline that cannot be had."""
+    """A line for each reason for which baselines cannot be had."""
+    names: dict[str, list[str]] = {}
     for baseline in all_baselines(ranked):
         if baseline.candidate is None:
-            yield f"{baseline.name}: {baseline.reason or 'no plan'}"
+            names.setdefault(baseline.reason or "no plan", []).append(baseline.name)
+    yield from (f"{', '.join(alike)}: {reason}" for reason, alike in names.items())
 
 
 def next_best(ranked: Ranked, chosen: Candidate, most: int = OTHER_KINDS) -> list[Row]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from rpeg.cluster import Cluster
 from rpeg.cost.kernels.sources import source_of
 from rpeg.report.kernels_shown import basis
+from rpeg.report.limits import busy_share
 from rpeg.report.model_error import model_errors
 from rpeg.report.tables import percent
 from rpeg.search import Candidate, Problem
@@ -43,13 +44,14 @@ def own_error(seconds: float) -> str:
     ).replace("%", " %")
 
 
-def speed(estimate: Estimate) -> str:
-    """Tokens, and how well devices are used."""
-    own = [share for lane, share in estimate.occupancy.items() if lane.startswith("device")]
-    busy = percent(sum(own) / max(1, len(own)))
+def speed(candidate: Candidate) -> str:
+    """Tokens, and how well devices are used: all of the cluster count, used or not."""
+    e, plan = candidate.estimate, candidate.plan
+    devices, each = len(plan.cluster), e.tokens_per_second / len(plan.cluster)
     return (
-        f"{count_text(estimate.tokens_per_second)} response tokens/s; lanes of devices are busy {busy} of the step and "
-        f"do {percent(estimate.mfu)} of the FLOP that they could in it (MFU)"
+        f"{count_text(e.tokens_per_second)} response tokens/s, {count_text(each)} for each of all {devices} devices; they "
+        f"are busy {percent(busy_share(e, plan))} of the step and do {percent(e.mfu)} of the FLOP that they could in it "
+        "(MFU)"
     )
 
 
@@ -86,8 +88,8 @@ def headroom_bytes(memory: DeviceMemory) -> dict[str, float]:
 
 
 def room(estimate: Estimate) -> float:
-    """Bytes left at the peak of the tightest device; below zero where it does not fit."""
-    return estimate.tightest.capacity_bytes - estimate.tightest.peak.bytes
+    """Bytes left at the peak of the tightest device (hosts aside); below zero where it does not fit."""
+    return min(m.capacity_bytes - m.peak.bytes for m in estimate.memory if not m.host)
 
 
 def headroom(estimate: Estimate) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from rpeg.plan import Devices, Plan
@@ -48,6 +49,12 @@ def idle_shares(estimate: Estimate, plan: Plan) -> tuple[tuple[DeviceGroup, floa
     )
 
 
+def busy_share(estimate: Estimate, plan: Plan) -> float:
+    """Of all devices of the cluster in a step; those that nothing uses are not busy."""
+    busy = sum((1 - share) * len(group.ids) for group, share in idle_shares(estimate, plan))
+    return busy / len(plan.cluster)
+
+
 def idle(estimate: Estimate, plan: Plan) -> Iterator[str]:
     """A line for each group of devices, and one for those that no stage uses."""
     for group, share in idle_shares(estimate, plan):
@@ -67,9 +74,16 @@ def bounds(estimate: Estimate) -> Iterator[str]:
 
 def _meaning(bound: Bound) -> str:
     if bound.by == "lane":
-        return f"{bound.what} is busy so long, in any order; less takes another placement or layout"
+        return (
+            f"{_lane_words(bound.what)} is busy so long, in any order; less takes another placement or layout"
+        )
     if bound.by == "dependencies":
         stages = bound.what.split(" → ")
         words = " → ".join(name_words(name) for name in stages)
         return f"{words} wait for each other, on any number of such devices; less takes another layout or structure"
     return f"all devices of {bound.what} need so long for the work at the best efficiency of any layout: no plan beats it"
+
+
+def _lane_words(lane: str) -> str:
+    """``device3`` → ``device 3``, ``devices0-7`` → ``devices 0-7``."""
+    return re.sub(r"^(devices?|host)(?=\d)", r"\1 ", lane)

@@ -227,6 +227,8 @@ def step_line(record: Step, steps: int) -> str:
     reward = "  reward   –  " if record.reward is None else f"  reward {record.reward:.3f}"
     stale = record.metrics.get("staleness", 0.0)
     more = f"  staleness {stale:.2f}" if stale else ""
+    if asked := record.metrics.get("selection/asked"):
+        more += f"  {record.metrics['selection/accepted']:.0f} of {asked:.0f} groups"
     cut = f"  cut {record.truncated:.0%}" if record.truncated else ""
     width = len(str(steps))
     speed = f"  {record.tokens_per_second:7,.0f} tokens/s  {seconds_text(record.seconds)}"

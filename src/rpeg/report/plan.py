@@ -48,7 +48,7 @@ def _details(
 ) -> Iterator[tuple[str, list[str]]]:
     e, plan = chosen.estimate, chosen.plan
     yield "step", list(forecast.step(e, problem))
-    yield "speed", [forecast.speed(e)]
+    yield "speed", [forecast.speed(chosen)]
     if not problem.is_local:
         yield "cost", [forecast.price(chosen)]
     yield "memory", [*forecast.headroom(e), *(() if problem.is_local else forecast.tight(e))]

@@ -81,6 +81,7 @@ def candidate_json(candidate: Candidate) -> dict[str, Any]:
             "drawn_steps": e.step.steps,
         },
         "response_tokens_per_second": e.tokens_per_second,
+        "response_tokens_per_second_per_device": e.tokens_per_second / len(plan.cluster),
         "mfu": e.mfu,
         "measured_share": e.measured_share,
         "per_1000_steps": {

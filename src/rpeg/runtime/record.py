@@ -12,7 +12,7 @@ class StepRecord:
     """One step. seconds: since the end of the step before. reward: mean over its samples; None where none was scored.
 
     accuracy: mean reward of answers to held-out prompts, where the step began with an evaluation.
-    tokens_per_second: response tokens generated and trained on, a second of the step.
+    tokens_per_second: response tokens generated, a second of the step, rejected ones too.
     versions: of each model after the step. metrics: everything else, by name.
     """
 

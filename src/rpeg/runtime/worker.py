@@ -324,7 +324,7 @@ class Worker:
 
         found = self.selector.select(step, work.item.part, samples, work.wanted, told)
         yield from found.verdicts
-        batch = found.accepted
+        batch = generating.with_stand_ins(found.accepted, self.graph.stage(work.item.name).ops)
         for number, _ in work.parts:
             yield Part(number, tuple(batch.ids.tolist()), tuple(batch.lengths.tolist()), batch)
         return Done(metrics=dict(found.metrics), warnings=found.warnings)

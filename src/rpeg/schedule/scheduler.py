@@ -66,6 +66,7 @@ class Scheduler:
         self._finished: set[Item] = set()
         self._passed: set[Item] = set()  # of the finished those that there was no need for
         self._produced: dict[tuple[Item, int], tuple[tuple[int, ...], tuple[int, ...]]] = {}
+        self._gathered: dict[tuple[tuple[int, ...], int], tuple[tuple[int, ...], tuple[int, ...]]] = {}
         # (step, generator) → sample → (base part, length)
         self._arrived: dict[tuple[int, str], dict[int, tuple[int, int]]] = {}
         self._running: dict[Item, Task] = {}
@@ -130,14 +131,16 @@ class Scheduler:
 
         A round that was not needed holds none.
         """
-        found: dict[int, int] = {}
-        for part in parts:
-            base = self.lowered.parts[part]
-            item = Item(ItemKind.RUN, base.stage, step, base.item, base.replica)
-            got = ((), ()) if item in self._passed else self._produced[item, part]
-            for sample, length in zip(*got, strict=True):
-                found.setdefault(sample, length)
-        return tuple(found), tuple(found.values())
+        if (parts, step) not in self._gathered:
+            found: dict[int, int] = {}
+            for part in parts:
+                base = self.lowered.parts[part]
+                item = Item(ItemKind.RUN, base.stage, step, base.item, base.replica)
+                got = ((), ()) if item in self._passed else self._produced[item, part]
+                for sample, length in zip(*got, strict=True):
+                    found.setdefault(sample, length)
+            self._gathered[parts, step] = tuple(found), tuple(found.values())
+        return self._gathered[parts, step]
 
     def _on_produced(self, event: Produced, task: Task) -> None:
         key = (event.item, event.part)
@@ -190,6 +193,7 @@ class Scheduler:
         self._quota.forget(limit)
         self._produced = {key: got for key, got in self._produced.items() if key[0].step >= limit}
         self._arrived = {key: got for key, got in self._arrived.items() if key[0] >= limit}
+        self._gathered = {key: got for key, got in self._gathered.items() if key[1] >= limit}
 
     def _launch(self, candidates: Iterable[Item]) -> tuple[Command, ...]:
         if self._failed is not None:

@@ -132,15 +132,21 @@ class Search:
         native = self._native(found.structure)
         return native.work.items(native.shape, self.count)
 
-    def moved(self, found: Found, random: ctypes.c_uint64) -> Found | None:
-        """A state after one random move; None where nothing came of it, or no plan."""
-        native, by = self._native(found.structure), ctypes.byref
-        state = self.space.state(len(found.structure.names))
-        before, after = state_struct(found.state), state_struct(state)
-        if not library().rpeg_move(*self._problem(native), by(before), by(after), by(random), 0):
-            return None
-        one = self.evaluate(found.structure, state, found.name)
-        return one if one.is_plan else None
+    def wandered(self, start: Found, count: int, seed: int) -> list[Found]:
+        """Plans that random moves come by, each from the one before."""
+        native, by, random = self._native(start.structure), ctypes.byref, ctypes.c_uint64(2 * seed + 1)
+        here, found = start, list[Found]()
+        for _ in range(100 * count):
+            state = self.space.state(len(start.structure.names))
+            before, after = state_struct(here.state), state_struct(state)
+            if library().rpeg_move(*self._problem(native), by(before), by(after), by(random), 0):
+                one = self.evaluate(start.structure, state, start.name)
+                if one.is_plan:
+                    here = one
+                    found.append(one)
+            if len(found) == count:
+                break
+        return found
 
     def repeated(self, found: Sequence[Found], times: int) -> float:
         """Evaluates states of one structure so many times each, to measure evaluations a second; their seconds' sum."""

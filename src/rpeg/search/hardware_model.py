@@ -138,7 +138,7 @@ class HardwareModel:
             rows = min(ROWS, -(-self._problem.workload.samples // layout.dp))
             alone = self._alone(profile, Assignment(stage.name, block, layout, rows, bundles=1))
             try:
-                engine, taken = alone.engine(), alone.taken()
+                engine, taken = alone.engine, alone.taken()
                 left = room.share * room.capacity_bytes - engine.generating
                 if left < engine.sequence:
                     continue
@@ -171,7 +171,7 @@ class HardwareModel:
             yield Option(a.parallelism, a.microbatch, a.recompute, tuple(uses))
 
     def _engine_option(self, one: Drafted) -> Option:
-        a, e = one.alone.assignment, one.alone.engine()
+        a, e = one.alone.assignment, one.alone.engine
         cached = Cached(e.peak, e.generating, e.sequence, float(a.microbatch), e.wake, e.process)
         use = _use(np.zeros(0), one.alone.held()[0])
         return Option(a.parallelism, a.microbatch, a.recompute, ((use, use),), cached)

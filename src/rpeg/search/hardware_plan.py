@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from rpeg.errors import InputError
 from rpeg.ir import Kind
-from rpeg.plan import Devices, Plan, check
+from rpeg.plan import Assignment, Devices, Plan, check
 from rpeg.search.anneal import Found, Search
 from rpeg.search.baselines.starts import placed, starts
 from rpeg.search.budget import Budget, Progress
 from rpeg.search.constructions import Construction
 from rpeg.search.decode import plan_of, shifts_of, with_observers
 from rpeg.search.hardware_model import HardwareModel
+from rpeg.search.layouts import bundles_of
 from rpeg.search.placements import Placement
 from rpeg.search.problem import Problem
 from rpeg.search.space import space
@@ -72,14 +74,25 @@ def _diverse(begun: list[Found]) -> list[Found]:
     return taken
 
 
-def plan_from(search: Search, found: Found, memo: Memo, draws: Draws) -> Plan:
-    """With lane orders and observers; passes `check`. Raises PlanError where it cannot run."""
+def plan_from(search: Search, found: Found, memo: Memo, draws: Draws, *, apart: bool = False) -> Plan:
+    """With lane orders and observers; passes `check`. Raises PlanError where it cannot run.
+
+    apart: replicas that share no collective are items of their own, or some that drain at about the same time.
+    """
     options = search.options(found)
     bare = plan_of(search.problem, found.structure, search.model, search.space, found.state, options)
     plan = with_observers(search.problem, found.structure, bare)
+    if apart:
+        plan = replace(plan, assignments=tuple(_apart(plan, a) for a in plan.assignments))
     shifts = shifts_of(found.structure, found.state)
     check_layouts(plan, search.problem.facts)
     return check(ordered(plan, shifts, StageCosts(plan, search.problem.facts, memo), draws))
+
+
+def _apart(plan: Plan, assignment: Assignment) -> Assignment:
+    if not isinstance(assignment.block, Devices) or plan.graph.stage(assignment.stage).kind is Kind.TRAIN:
+        return assignment
+    return replace(assignment, bundles=bundles_of(assignment))
 
 
 def construction_of(found: Found, plan: Plan) -> Construction:

@@ -8,22 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import cast
 
-from rpeg import cost
-from rpeg.architecture import Architecture, Head
+from rpeg.architecture import Architecture
 from rpeg.cluster import Cluster
-from rpeg.cost import Execution, Sequences
-from rpeg.cost.generating import Policy, with_logprobs
-from rpeg.cost.memory import cache_room
 from rpeg.errors import InputError
 from rpeg.ir import Graph, Kind, Stage
 from rpeg.plan import Assignment, Devices, Host, Parallelism, Plan, lower
+from rpeg.search.alternatives import Alternative, Key, alternative
 from rpeg.search.problem import Problem
-from rpeg.sim.hardware.layouts import execution_of, software_of
-from rpeg.sim.hardware.memory import tenant_of, update_batch, uses
+from rpeg.sim.hardware.memory import tenant_of, uses
 from rpeg.sim.hardware.sites import site
-from rpeg.workload import Workload
 
 # Blocks of more devices are worked on in bundles, at most so many.
 _SINGLE, _BUNDLES = 64, 8
@@ -58,30 +52,11 @@ def layouts(problem: Problem, blocks: Blocks) -> tuple[Assignment, ...]:
 
     Where nothing fits the leanest is taken; the plan's memory says what is short.
     """
-    return _layouts(problem.graph, problem.cluster, blocks, _Key(problem))
-
-
-class _Key:
-    """A problem as a key of a cache: by identity, as its mappings cannot be hashed."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self._key = (
-            id(problem.facts.architectures),
-            problem.workload,
-            problem.microbatch,
-            problem.facts.trainer,
-        )
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and self._key == other._key
+    return _layouts(problem.graph, problem.cluster, blocks, Key(problem))
 
 
 @lru_cache(maxsize=256)
-def _layouts(graph: Graph, cluster: Cluster, blocks: Blocks, key: _Key) -> tuple[Assignment, ...]:
+def _layouts(graph: Graph, cluster: Cluster, blocks: Blocks, key: Key) -> tuple[Assignment, ...]:
     problem = replace(key.problem, graph=graph, cluster=cluster)
     taken: dict[str, float] = {}
     chosen: tuple[Assignment, ...] = ()
@@ -218,90 +193,24 @@ def best_option(
 
     Else the one that needs least.
     """
-    fitting: list[Assignment] = []
-    least: tuple[float, Assignment] | None = None
+    fitting: list[Alternative] = []
+    least: Alternative | None = None
     for option in options:
-        assert isinstance(option.block, Devices)
         if fitting and option.parallelism.pp > 1:
             break
-        capacity = site(problem.cluster, option.block).kind.usable_memory_bytes - taken_bytes
+        one = alternative(problem, stage, option)
         try:
-            need = _need(problem, stage, option)
+            need = one.need_bytes
         except InputError:
             continue
-        if need <= capacity:
-            fitting.append(option)
-        if least is None or need < least[0]:
-            least = (need, option)
-    if not fitting and least is None:
+        if need <= one.capacity_bytes - taken_bytes:
+            fitting.append(one)
+        if least is None or need < least.need_bytes:
+            least = one
+    if least is None:
         raise InputError(_no_layout(problem, stage))
-    if not fitting and least is not None:
-        return least[1]
-    return min(fitting, key=lambda option: _seconds(problem, stage, option))
-
-
-def _need(problem: Problem, stage: Stage, option: Assignment) -> float:
-    """Bytes of the fullest device, were the stage alone there."""
-    w, facts = problem.workload, problem.facts
-    assert isinstance(option.block, Devices)
-    machine = site(problem.cluster, option.block).machine(software_of(facts, stage))
-    need = 0.0
-    for model in stage.models:
-        architecture, heads = facts.architectures[model], problem.graph.model(model).heads
-        execution = execution_of(w, facts, stage, option, trained=stage.kind is Kind.TRAIN)
-        if stage.kind is Kind.GENERATE:
-            rows = option.microbatch
-            found = cost.generate_memory(architecture, execution, machine, rows=1, context=w.longest)
-            room = cache_room(architecture, execution, machine, rows=rows)
-            need = max(need, found.peak.device_bytes, 0.0 if room else float("inf"))
-        else:
-            measure = cost.train_memory if stage.kind is Kind.TRAIN else cost.infer_memory
-            found = measure(architecture, update_batch(w), execution, machine, heads=heads)
-            need += found.peak.device_bytes
-    return need
-
-
-def _seconds(problem: Problem, stage: Stage, option: Assignment) -> float:
-    """Of one drawn step."""
-    w, facts = problem.workload, problem.facts
-    assert isinstance(option.block, Devices)
-    machine = site(problem.cluster, option.block).machine(software_of(facts, stage))
-    execution = execution_of(w, facts, stage, option, trained=stage.kind is Kind.TRAIN)
-    total = 0.0
-    for model in stage.models:
-        architecture = facts.architectures[model]
-        heads = cast("tuple[Head, ...]", problem.graph.model(model).heads)
-        if stage.kind is Kind.GENERATE:
-            total += _generation(architecture, w, execution, machine)
-            continue
-        sequences = _drawn(w)
-        if stage.kind is Kind.TRAIN:
-            total += cost.train_stage(
-                architecture, sequences, execution, machine, updates=w.minibatches, heads=heads
-            ).seconds
-        else:
-            total += cost.infer_stage(architecture, sequences, execution, machine, heads=heads).seconds
-    return total
-
-
-@lru_cache(maxsize=16)
-def _drawn(workload: Workload) -> Sequences:
-    return Sequences.of(*workload.draw(0, 0))
-
-
-@lru_cache(maxsize=1024)
-def _generation(
-    architecture: Architecture, w: Workload, execution: Execution, machine: cost.Machine
-) -> float:
-    found = cost.generate_stage(
-        architecture,
-        *w.draw(0, 0),
-        execution,
-        with_logprobs(machine),
-        samples_per_prompt=w.samples_per_prompt,
-        policy=Policy(max_rows=execution.microbatch),
-    )
-    return found.seconds
+    chosen = min(fitting, key=lambda one: one.seconds) if fitting else least
+    return chosen.assignment
 
 
 def _taken(problem: Problem, chosen: tuple[Assignment, ...]) -> dict[str, float]:

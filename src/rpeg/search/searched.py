@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from rpeg.errors import InputError, PlanError
-from rpeg.ir import Kind, Stage
+from rpeg.ir import Stage
 from rpeg.plan import Plan, lower
 from rpeg.search.anneal import Found, Search
 from rpeg.search.budget import Budget, Progress
@@ -20,10 +22,13 @@ from rpeg.search.hardware_plan import (
 )
 from rpeg.search.infeasible import Infeasible, Shortage
 from rpeg.search.problem import Problem
-from rpeg.sim import Draws, Estimate, Memo, device_memory, estimate
+from rpeg.sim import Draws, Memo, device_memory, estimate
 
 FINAL_STEPS, FINALISTS = 10, 6
 """Steady steps over which plans are estimated in the end, and how many of different kinds are."""
+
+APART = 2
+"""Plans that are estimated once more with a generator's replicas as items of their own."""
 
 EQUAL = 0.005
 """Plans that differ by less are as fast as each other: then the one with the fewest transforms leads."""
@@ -51,16 +56,17 @@ def searched(
     made = [c for one in (*finals, *named) if (c := _candidate(search, one, memo)) is not None]
     if not made:
         raise _infeasible(search, found)
-    ranked = sorted(made, key=lambda c: (_promised(c.estimate), len(c.plan.applied)))
-    return Ranked(tuple(_simplest_first(ranked)), tuple(_left_out(begun)))
+    leading = [c for one in finals[:APART] if (c := _candidate(search, one, memo, apart=True)) is not None]
+    ranked = sorted((*made, *leading), key=_promised)
+    return Ranked(tuple(_simplest_first(_one_each(ranked))), tuple(_left_out(begun)))
 
 
-def _candidate(search: Search, found: Found, memo: Memo) -> Candidate | None:
-    """None where the plan does not fit exactly, or is none."""
+def _candidate(search: Search, found: Found, memo: Memo, *, apart: bool = False) -> Candidate | None:
+    """None where the plan does not fit exactly, or is none. apart: replicas that drain early free their devices."""
     problem = search.problem
     draws = Draws(problem.workload, search.draws.seed)
     try:
-        plan = plan_from(search, found, memo, draws)
+        plan = plan_from(search, found, memo, draws, apart=apart)
     except PlanError:
         return None
     bound = _device_seconds(search)
@@ -72,13 +78,27 @@ def _candidate(search: Search, found: Found, memo: Memo) -> Candidate | None:
     return Candidate(construction_of(found, plan), plan, found_estimate)
 
 
-def _promised(found: Estimate) -> float:
-    return found.step.mean_seconds
+def _promised(candidate: Candidate) -> tuple[float, int]:
+    return candidate.estimate.step.mean_seconds, len(candidate.plan.applied)
+
+
+def _one_each(ranked: list[Candidate]) -> list[Candidate]:
+    """Of plans that differ in their replicas' items alone the first."""
+    first: dict[object, Candidate] = {}
+    for candidate in ranked:
+        plan = candidate.plan
+        key = (
+            plan.graph,
+            tuple(replace(a, bundles=0) for a in plan.assignments),
+            candidate.construction.applied,
+        )
+        first.setdefault(key, candidate)
+    return list(first.values())
 
 
 def _simplest_first(candidates: list[Candidate]) -> Iterator[Candidate]:
-    limit = _promised(candidates[0].estimate) * (1 + EQUAL)
-    equals = [c for c in candidates if _promised(c.estimate) <= limit]
+    limit = candidates[0].estimate.step.mean_seconds * (1 + EQUAL)
+    equals = [c for c in candidates if c.estimate.step.mean_seconds <= limit]
     leader = min(equals, key=lambda c: len(c.plan.applied))
     yield leader
     yield from (c for c in candidates if c is not leader)
@@ -95,24 +115,10 @@ def _left_out(begun: list[Found]) -> Iterator[Misfit]:
 def _device_seconds(search: Search) -> Callable[[Stage], float]:
     """The least seconds × devices of a stage among all the options that the search has looked at."""
     least: dict[object, float] = {}
-    rows, draws = search.tables.rows, search.count
-    for row, placed in enumerate(search.tables.placed):
-        stage = placed.profile.stage
-        if placed.devices == 0:
-            continue
-        key, items = (stage.kind, stage.calls), placed.profile.items
-        total = 0.0
-        if stage.kind is Kind.GENERATE:
-            known = [int(at) for at in rows.levels[row] if at >= 0]
-            if not known:
-                continue
-            total = min(float(rows.seconds[at : at + items * draws].sum()) for at in known)
-        else:
-            for slot in range(len(stage.models)):
-                known = [int(at) for at in rows.core[row, slot] if at >= 0]
-                total += min(float(rows.seconds[at : at + items * draws].sum()) for at in known)
-        work = total / draws * placed.devices
-        least[key] = min(work, least.get(key, work))
+    for placed, seconds in zip(search.tables.placed, search.tables.rows.least.tolist(), strict=False):
+        if placed.devices and seconds:
+            key = placed.profile.stage.kind, placed.profile.stage.calls
+            least[key] = min(seconds * placed.devices, least.get(key, math.inf))
     return lambda stage: least.get((stage.kind, stage.calls), 0.0)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, product
 from typing import Any
@@ -129,39 +131,72 @@ def swept(
     seed: int = 0,
     budget: Budget | None = None,
     known: Mapping[str, Row] | None = None,
-    clock: Callable[[], float] = lambda: 0.0,
+    pool: Executor | None = None,
     report: Callable[[Row], Report | None] = lambda row: None,
 ) -> Iterator[Row]:
-    """A row for each point, as they are found. One that cannot be planned says why, and the others go on.
+    """A row for each point, in their order. One that cannot be planned says why, and the others go on.
 
-    known: rows that need not be found again, by key. clock: seconds, for how long planning took.
-    report: is given a row without outcome when its planning starts, and returns what is told of the search.
+    known: rows that need not be found again, by key. pool: plans all others at once; None plans one after the other.
+    report: is given a row without outcome when it is waited for; what it returns is told of the search, without a pool.
     """
-    for point in at:
-        try:
-            changed = point.apply(problem)
-        except InputError as error:
-            yield _impossible(problem, point, _one_line(error))
+    prepared = [_prepared(problem, point, seed, budget, known or {}) for point in at]
+    futures = {id(task): pool.submit(_planned, task) for task in prepared if pool and isinstance(task, _Task)}
+    for task in prepared:
+        if isinstance(task, Row):
+            yield task
             continue
-        row = _row(changed, _key(changed, seed, budget))
-        found = (known or {}).get(row.key)
-        if found is None:
-            started = clock()
-            found = _planned(row, changed, seed, budget, report(row))
-            found = replace(found, planning_seconds=clock() - started)
-        yield found
+        told = report(task.row)
+        yield _waited(task.row, futures[id(task)]) if pool else _planned(task, told)
 
 
-def _planned(row: Row, problem: Problem, seed: int, budget: Budget | None, report: Report | None) -> Row:
+@dataclass(frozen=True)
+class _Task:
+    """A row to be found, and what for."""
+
+    row: Row
+    problem: Problem
+    seed: int
+    budget: Budget | None
+
+
+def _prepared(
+    problem: Problem, point: Point, seed: int, budget: Budget | None, known: Mapping[str, Row]
+) -> Row | _Task:
     try:
-        best = plan_job(problem, seed=seed, budget=budget, report=report).best
-    except Infeasible as error:
-        return replace(row, reason=_one_line(error.in_short))
+        changed = point.apply(problem)
     except InputError as error:
-        return replace(row, reason=_one_line(error))
+        return _impossible(problem, point, _one_line(error))
+    key = _digest(repr((rpeg.__version__, changed, seed, budget)))
+    return known[key] if key in known else _Task(_row(changed, key), changed, seed, budget)
+
+
+def _planned(task: _Task, report: Report | None = None) -> Row:
+    started = time.perf_counter()
+    found = _tried(task, report)
+    return replace(found, planning_seconds=time.perf_counter() - started)
+
+
+def _tried(task: _Task, report: Report | None) -> Row:
+    try:
+        best = plan_job(task.problem, seed=task.seed, budget=task.budget, report=report).best
+    except Infeasible as error:
+        return replace(task.row, reason=_one_line(error.in_short))
+    except InputError as error:
+        return replace(task.row, reason=_one_line(error))
     except Exception as error:  # noqa: BLE001 - whatever one size dies of, the others are still wanted
-        return replace(row, reason=f"{FAILED}: {type(error).__name__}: {_one_line(error)}")
-    return replace(row, outcome=_outcome_of(best))
+        return _failed(task.row, error)
+    return replace(task.row, outcome=_outcome_of(best))
+
+
+def _waited(row: Row, future: Future[Row]) -> Row:
+    try:
+        return future.result()
+    except BrokenExecutor as error:  # a process was killed, for its memory say
+        return _failed(row, error)
+
+
+def _failed(row: Row, error: Exception) -> Row:
+    return replace(row, reason=f"{FAILED}: {type(error).__name__}: {_one_line(error)}")
 
 
 def _outcome(data: object) -> Outcome:
@@ -229,10 +264,6 @@ def _impossible(problem: Problem, point: Point, reason: str) -> Row:
         except InputError:
             continue
     return replace(_row(problem, _digest(repr(point))), reason=reason)
-
-
-def _key(problem: Problem, seed: int, budget: Budget | None) -> str:
-    return _digest(repr((rpeg.__version__, problem, seed, budget)))
 
 
 def _one_line(said: object) -> str:

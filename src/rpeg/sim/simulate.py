@@ -160,22 +160,25 @@ class _Simulation:
         item = command.item
         reads, makes = self._versions(command)
         digests = {f"{m}@{v}": f"sim:{m}@{v}" for m, v in [*reads.items(), *makes.items()]}
-        batch = self._batch(command)
-        ids = self._by_lane(item, batch, command.lanes)
+        memory = self._costs.memory_bytes
+        return [
+            Span(lane, lane, item, seq, start, end, reads, makes, digests, ids, tokens, memory(item, lane))
+            for lane, (ids, tokens) in zip(command.lanes, self._worked(command), strict=True)
+        ]
+
+    def _worked(self, command: Work) -> list[tuple[tuple[int, ...], int]]:
+        """(ids, tokens) of the samples that an item works on, on each of its lanes; nothing where spans do not say."""
+        item, lanes = command.item, command.lanes
+        if not self._samples:
+            return [((), 0)] * len(lanes)
         prompts = 0 if self._kind(item) is Kind.GENERATE else 1
-        spans = []
-        for lane, own in zip(command.lanes, ids, strict=True):
-            tokens = prompts * sum(own.prompt_lengths) + sum(own.response_lengths)
-            memory = self._costs.memory_bytes(item, lane)
-            spans.append(
-                Span(lane, lane, item, seq, start, end, reads, makes, digests, own.ids, tokens, memory)
-            )
-        return spans
+        return [
+            (own.ids, prompts * sum(own.prompt_lengths) + sum(own.response_lengths))
+            for own in self._by_lane(item, self._batch(command), lanes)
+        ]
 
     def _by_lane(self, item: Item, batch: Batch, lanes: tuple[str, ...]) -> list[Batch]:
         """The samples of each lane: its data-parallel ranks' shares; lanes of one model replica have the same."""
-        if not self._samples:
-            return [Batch()] * len(lanes)
         if len(lanes) == 1 or item.kind is not ItemKind.RUN:
             return [batch] * len(lanes)
         cells = self._scheduler.lowered.held.cells(self._plan.assignment(item.name), lanes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from rpeg.cost import Cost
-from rpeg.plan import Item, Plan, Slot, lower
+from rpeg.plan import Item, ItemKind, Plan, Slot, lower
 from rpeg.sim.costs import Answer, Batch, Completions
 from rpeg.sim.facts import Facts
 from rpeg.sim.hardware import HardwareCosts
@@ -44,6 +44,7 @@ class StageCosts:
         own = PassCosts if is_local(plan) else HardwareCosts
         self._model: Model = own(plan, facts, lowered)
         self._memory = lane_memory(plan, lowered, facts)
+        self._held: dict[tuple[ItemKind, str, str], int] = {}
 
     @property
     def dispatch_seconds(self) -> float:
@@ -59,7 +60,10 @@ class StageCosts:
         return Completions(max(tree.seconds, max(offsets, default=0.0)), offsets)
 
     def memory_bytes(self, item: Item, lane: str) -> int:
-        return int(of_item(self._plan, item, self._memory.get(lane, ())))
+        key = item.kind, item.name, lane
+        if key not in self._held:
+            self._held[key] = int(of_item(self._plan, item, self._memory.get(lane, ())))
+        return self._held[key]
 
     def tree(self, item: Item, batch: Batch) -> Cost:
         """The cost of an item on these samples, as a tree that prints."""

@@ -50,7 +50,7 @@ class Keeping:
         """The positions among `ids` of those to keep. first_id: of the step."""
         if not self.every or step % self.every:
             return []
-        return [at for at, sample in enumerate(ids) if sample - first_id < self.count]
+        return [at for at, sample in enumerate(ids) if 0 <= sample - first_id < self.count]
 
 
 def append(run: Path, worker: str, lines: Iterable[Mapping[str, Any]]) -> None:

@@ -16,7 +16,8 @@ BEHAVIOUR = "behaviour_logprobs"
 
 @dataclass(frozen=True)
 class Bypass(Transform):
-    """Removes `stage`, the actor's log-probabilities of its own responses; the generator gives its own in their place.
+    """Removes `stage`, the actor's log-probabilities of its own responses; the generator gives its own in their place,
+    or the selector passes them on.
 
     They are of another engine, in another precision, and where weights may be older of another version: ratios and
     clipping are then about the behaviour policy, and what is learned changes. (verl calls it bypass mode of its
@@ -64,6 +65,9 @@ def _generator_of(graph: Graph, stage: Stage) -> Stage | None:
     if stage.kind is not Kind.INFERENCE or not logprobs or not graph.out_of(stage.name):
         return None
     for other in graph.stages:
-        if other.kind is Kind.GENERATE and BEHAVIOUR in other.gives and other.models == stage.models:
+        makers = graph.generators_of(other.name)
+        models = {model for name in makers for model in graph.stage(name).models}
+        begins = other.kind is Kind.GENERATE or other == graph.selector
+        if begins and BEHAVIOUR in other.gives and models == set(stage.models):
             return other
     return None

@@ -254,23 +254,24 @@ def _links(
     return {kind: (_grid(kind, each, ranks, machine), each) for kind, each, ranks in wanted}
 
 
+@lru_cache(maxsize=1024)
 def _grid(kind: Collective, width: float, ranks: int, machine: Machine) -> Floats:
-    return np.asarray([_message(kind, float(tokens) * width, ranks, machine) for tokens in _TOKENS])
+    return np.asarray(_message(kind, _TOKENS * width, ranks, machine))
 
 
-def _message(kind: Collective, size_bytes: float, ranks: int, machine: Machine) -> float:
-    """Seconds of one message. `ranks` is the distance of the two ranks of a `send`.
+def _message(kind: Collective, sizes: Floats, ranks: int, machine: Machine) -> Amount:
+    """Seconds of messages of these sizes. `ranks` is the distance of the two ranks of a `send`.
 
     Engines exchange tokens by kernels in which each rank writes to all others at once (DeepEP, TensorRT-LLM's NVLink
     one-sided all-to-all): a message's latency and the bytes for others, at the pace of the slowest link.
     """
     if kind == "send":
-        return float(collective_seconds(kind, size_bytes, 2, machine, stride=ranks))
+        return collective_seconds(kind, sizes, 2, machine, stride=ranks)
     if kind == "all_to_all":
         inside = machine.fabric.devices_per_node
         distance = 1 if ranks <= inside else inside
-        return float(collective_seconds("send", size_bytes * (1 - 1 / ranks), 2, machine, stride=distance))
-    return float(collective_seconds(kind, size_bytes, ranks, machine))
+        return collective_seconds("send", sizes * (1 - 1 / ranks), 2, machine, stride=distance)
+    return collective_seconds(kind, sizes, ranks, machine)
 
 
 def _split(load: Load, groups: int, microbatches: Amount) -> Load:

@@ -67,10 +67,13 @@ def finished(lines: Sequence[Line], process: Sequence[Line], traits: MemoryTrait
 
     Long-lived tensors fill their blocks; those that come and go in many sizes leave blocks that nothing fits into.
     """
-    tensors = joined(lines)
-    unused = sum([line.bytes for line in tensors if line.pool == "working"]) * traits.unused_share
+    tensors, working = [], 0.0
+    for line in lines:
+        if line.bytes > 0:
+            tensors.append(line)
+            working += line.bytes if line.pool == "working" else 0.0
     workspace = Line("workspaces", traits.workspace_bytes)
-    return (*tensors, workspace, Line("unused blocks", unused, "unused"), *process)
+    return (*tensors, workspace, Line("unused blocks", working * traits.unused_share, "unused"), *process)
 
 
 def moved_line(architecture: Architecture, execution: Execution) -> Line:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 from rpeg.architecture import Architecture
 from rpeg.cost.execution import Execution
@@ -71,18 +72,30 @@ def _fullest(
     rank: int | None,
     phases: Callable[[Slice], tuple[Breakdown, ...]],
 ) -> Footprint:
-    """The footprint of a pipeline rank; None: the fullest one.
-
-    Of ranks with equal layers the first keeps most micro-batches; the last has the head, the first the embedding.
-    """
+    """The footprint of a pipeline rank; None: the fullest one."""
     p = execution.parallelism
     parts = slices(architecture, p.pp, p.vpp, machine.stack.memory.balanced_stages)
-    if rank is None:
-        first = {part.groups: part.rank for part in reversed(parts)}
-        asked = sorted({*first.values(), p.pp - 1})
-    else:
-        asked = [rank]
+    asked = _fullest_of(parts) if rank is None else [rank]
     return max(
         (Footprint(at, phases(parts[at])) for at in asked),
         key=lambda footprint: footprint.peak.device_bytes,
     )
+
+
+@lru_cache(maxsize=1024)
+def _fullest_of(parts: tuple[Slice, ...]) -> list[int]:
+    """Ranks of which one is the fullest.
+
+    A rank holds no more than one before it that has as many layers of every kind, as that keeps more micro-batches,
+    unless it has the head.
+    """
+    asked: list[Slice] = []
+    for part in parts:
+        if part.head or not any(_covers(earlier, part) for earlier in asked):
+            asked.append(part)
+    return [part.rank for part in asked]
+
+
+def _covers(one: Slice, other: Slice) -> bool:
+    layers = dict(one.groups)
+    return all(layers.get(layer, 0) >= count for layer, count in other.groups)

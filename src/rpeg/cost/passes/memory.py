@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from rpeg.architecture import Architecture
 from rpeg.cost.passes.table import Calibration
@@ -79,10 +80,10 @@ class Memory:
     phase: str
     parts: tuple[tuple[str, float], ...]
 
-    @property
+    @cached_property
     def bytes(self) -> float:
         """All parts together."""
-        return sum(size for _, size in self.parts)
+        return sum([size for _, size in self.parts])
 
     def __str__(self) -> str:
         width = max(len(name) for name, _ in self.parts)

@@ -7,7 +7,7 @@ from rpeg.cost.kernels import Amount, Timed
 from rpeg.cost.kernels.timed import largest
 from rpeg.cost.network import exchange_seconds
 from rpeg.cost.training.mixers import residual
-from rpeg.cost.training.parts import Part, Setting, bound_of, linear, passes, sustained, times
+from rpeg.cost.training.parts import NOTHING, Part, Setting, bound_of, linear, passes, sustained, times
 
 
 def feed_forward_parts(setting: Setting, layer: Layer) -> list[Part]:
@@ -105,7 +105,9 @@ def _grouped(setting: Setting, name: str, rows: Amount, groups: int, n: int, k: 
     kernels, dtype = setting.kernels, setting.execution.precision.expert_compute
     m, many = largest(1.0, rows / groups), groups * setting.traits.grouped_products
     forward = times(kernels.gemm(m, n, k, dtype), many)
-    if setting.execution.lora_rank is None:
+    if not setting.trains:
+        backward = NOTHING
+    elif setting.execution.lora_rank is None:
         backward = times(kernels.gemm_backward(m, n, k, dtype, setting.accumulate), many)
     else:
         backward = times(kernels.gemm(m, k, n, dtype), many)

@@ -45,12 +45,12 @@ def layer_passes(
     machine: Machine,
     tokens: float,
     reach: float,
-    accumulates: bool,
+    trains: bool,
 ) -> Passes:
-    """A layer of one kind. tokens, reach: of the micro-batch on this rank. accumulates: gradients are added up."""
-    setting = Setting(architecture, execution, machine, kernels_of(machine), tokens, reach)
+    """A layer of one kind. tokens, reach: of the micro-batch on this rank. trains: it has a backward pass."""
+    setting = Setting(architecture, execution, machine, kernels_of(machine), tokens, reach, trains)
     parts = layer_parts(setting, layer)
-    return _passes(parts, execution.recompute, added_to_layer(setting, layer, accumulates))
+    return _passes(parts, execution.recompute, added_to_layer(setting, layer))
 
 
 @lru_cache(maxsize=4096)
@@ -61,9 +61,10 @@ def end_passes(
     tokens: float,
     scored: float,
     heads: tuple[Head, ...],
+    trains: bool,
 ) -> tuple[Passes, Passes]:
     """Embedding and head. tokens: of the micro-batch on this rank; scored: of them for the lm head."""
-    setting = Setting(architecture, execution, machine, kernels_of(machine), tokens, 0.0)
+    setting = Setting(architecture, execution, machine, kernels_of(machine), tokens, 0.0, trains)
     parts = embedding_parts(setting), head_parts(setting, heads, scored)
     added = added_to_ends(setting)
     return _passes(parts[0], "none", added[0]), _passes(parts[1], "none", added[1])

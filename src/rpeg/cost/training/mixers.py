@@ -5,7 +5,17 @@ from __future__ import annotations
 from rpeg.architecture.model import Latent, Layer
 from rpeg.cost.kernels import Amount
 from rpeg.cost.kernels.timed import largest, smallest
-from rpeg.cost.training.parts import Part, Setting, bound_of, exchange, linear, passes, sustained, times
+from rpeg.cost.training.parts import (
+    NOTHING,
+    Part,
+    Setting,
+    bound_of,
+    exchange,
+    linear,
+    passes,
+    sustained,
+    times,
+)
 
 # FlashAttention's backward repeats the scores and has five products where the forward has two (arXiv:2205.14135, B.2).
 BACKWARD_OF_ATTENTION = 2.5
@@ -90,7 +100,8 @@ def _scores(setting: Setting, heads: int, kv_heads: int, head_dim: int, reach: A
     """Attention proper: fused kernels read and write only q, k, v and the result."""
     shape = (setting.tokens * reach, setting.tokens, heads, kv_heads, head_dim, setting.wide)
     forward = sustained(setting, setting.kernels.attention(*shape), setting.wide)
-    backward = sustained(setting, setting.kernels.attention_backward(*shape), setting.wide)
+    back = setting.kernels.attention_backward(*shape) if setting.trains else NOTHING
+    backward = sustained(setting, back, setting.wide)
     part = Part("attention", forward, backward, bound_of(setting, forward, setting.wide), 1.0)
     return [part, *_ring(setting, part, 2 * kv_heads * head_dim, heads * head_dim)]
 

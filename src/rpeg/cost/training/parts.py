@@ -29,6 +29,7 @@ class Setting:
 
     tokens: of the micro-batch that this context-parallel rank holds. reach: keys that the average query sees in full
     causal attention (half the length that attention costs follow). Both may be arrays, of many micro-batches at once.
+    trains: there is a backward pass; else that of products, attention and passes over memory is not asked.
     """
 
     architecture: Architecture
@@ -37,6 +38,7 @@ class Setting:
     kernels: Kernels
     tokens: Amount
     reach: Amount
+    trains: bool = True
 
     @property
     def whole(self) -> Amount:
@@ -110,11 +112,14 @@ def linear(
     kernels = setting.kernels
     dtype = dtype or setting.execution.precision.compute
     forward, rank = kernels.gemm(m, n, k, dtype), setting.execution.lora_rank
-    if rank is None:
-        backward = kernels.gemm_backward(m, n, k, dtype, setting.accumulate)
-    else:
+    backward = NOTHING
+    if rank is not None:
         narrow = add(kernels.gemm(m, rank, k, setting.wide), kernels.gemm(m, n, rank, setting.wide))
-        forward, backward = add(forward, narrow), add(kernels.gemm(m, k, n, dtype), times(narrow, 2.0))
+        forward = add(forward, narrow)
+        if setting.trains:
+            backward = add(kernels.gemm(m, k, n, dtype), times(narrow, 2.0))
+    elif setting.trains:
+        backward = kernels.gemm_backward(m, n, k, dtype, setting.accumulate)
     forward, backward = sustained(setting, forward, dtype), sustained(setting, backward, dtype)
     if BYTES_OF[dtype] < 2.0 and not setting.traits.fused:
         ahead, back = _scaling(setting, m, n, k)
@@ -146,7 +151,8 @@ def passes(setting: Setting, name: str, elements: Amount, forward: float, backwa
     """Reads and writes of so many activations: each way so many times `elements`."""
     size = elements * setting.activation_bytes * setting.traits.elementwise_factor
     kernels = setting.kernels
-    return Part(name, kernels.memory(size * forward), kernels.memory(size * backward), "memory")
+    back = kernels.memory(size * backward) if setting.trains else NOTHING
+    return Part(name, kernels.memory(size * forward), back, "memory")
 
 
 def exchange(

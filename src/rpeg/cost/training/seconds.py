@@ -101,8 +101,8 @@ class Layouts:
         known = self._known.get(execution.parallelism)
         if known is None:
             a, machine = self._architecture, self._machine
-            setting = Setting(a, execution, machine, kernels_of(machine), 0.0, 0.0)
-            layers = [added_to_layer(setting, layer, self._trains) for layer, _ in a.groups]
+            setting = Setting(a, execution, machine, kernels_of(machine), 0.0, 0.0, self._trains)
+            layers = [added_to_layer(setting, layer) for layer, _ in a.groups]
             known = self._known[execution.parallelism] = layers, added_to_ends(setting)
         return known
 
@@ -127,10 +127,9 @@ class Layouts:
             for name in ("tokens", "scored", "reach")
         )
         shape = replace(self._executions[members[0]], parallelism=cut)
-        setting = Setting(
-            self._architecture, shape, self._machine, kernels_of(self._machine), tokens / cut.cp, reach
-        )
-        layers = [Sums.of(layer_parts(setting, layer)) for layer, _ in self._architecture.groups]
+        a, machine = self._architecture, self._machine
+        setting = Setting(a, shape, machine, kernels_of(machine), tokens / cut.cp, reach, self._trains)
+        layers = [Sums.of(layer_parts(setting, layer)) for layer, _ in a.groups]
         ends = [
             Sums.of(embedding_parts(setting)),
             Sums.of(head_parts(setting, self._heads, scored / cut.cp)),

@@ -35,7 +35,7 @@ def train_stage(
     check_layout(architecture, execution, machine)
     check_batch(sequences, execution, updates)
     work = microbatches(sequences, execution, updates)
-    model = _model(architecture, execution, machine, work, heads, accumulates=True)
+    model = _model(architecture, execution, machine, work, heads, trains=True)
     times = [passes.training_seconds for passes in model.kinds]
     loads = _loads(model, times, [end.training_seconds for end in model.ends])
     steady = _steady(model, loads, work, training=True)
@@ -64,9 +64,7 @@ def infer_stage(
     """One forward over `sequences`: log-probabilities of the scored tokens, or values, or both."""
     check_layout(architecture, execution, machine)
     work = microbatches(sequences, execution)
-    model = _model(
-        architecture, replace(execution, recompute="none"), machine, work, heads, accumulates=False
-    )
+    model = _model(architecture, replace(execution, recompute="none"), machine, work, heads, trains=False)
     times = [passes.forward.seconds for passes in model.kinds]
     loads = _loads(model, times, [end.forward.seconds for end in model.ends])
     steady = _steady(model, loads, work, training=False)
@@ -97,14 +95,14 @@ def _model(
     work: MicroBatches,
     heads: tuple[Head, ...],
     *,
-    accumulates: bool,
+    trains: bool,
 ) -> _Model:
     cp = execution.parallelism.cp
     kinds = tuple(
-        layer_passes(architecture, layer, execution, machine, work.tokens / cp, work.reach, accumulates)
+        layer_passes(architecture, layer, execution, machine, work.tokens / cp, work.reach, trains)
         for layer, _ in architecture.groups
     )
-    ends = end_passes(architecture, execution, machine, work.tokens / cp, work.scored / cp, heads)
+    ends = end_passes(architecture, execution, machine, work.tokens / cp, work.scored / cp, heads, trains)
     return _Model(architecture, execution, machine, kinds, ends)
 
 

@@ -99,25 +99,23 @@ def layer_parts(setting: Setting, layer: Layer) -> list[Part]:
     ]
 
 
-def added_to_layer(setting: Setting, layer: Layer, accumulates: bool) -> Added:
+def added_to_layer(setting: Setting, layer: Layer) -> Added:
     """What ZeRO, accumulation and the host add to a layer; rests on the layout, not on the micro-batch."""
-    return _added(
-        setting, setting.architecture.layer_parts(layer), accumulates, _host_seconds(setting, layer)
-    )
+    return _added(setting, setting.architecture.layer_parts(layer), _host_seconds(setting, layer))
 
 
 def added_to_ends(setting: Setting) -> tuple[Added, Added]:
     """The same of embedding and head."""
     a = setting.architecture
     tables = {"embedding": a.embedding_parameters}, {"head": a.vocabulary * a.hidden}
-    return _added(setting, tables[0], True), _added(setting, tables[1], True)
+    return _added(setting, tables[0]), _added(setting, tables[1])
 
 
-def _added(setting: Setting, weights: dict[str, int], accumulates: bool, host: float = 0.0) -> Added:
+def _added(setting: Setting, weights: dict[str, int], host: float = 0.0) -> Added:
     return Added(
         gather_seconds(setting, weights),
-        scatter_seconds(setting, weights),
-        accumulation_seconds(setting, weights) if accumulates else 0.0,
+        scatter_seconds(setting, weights) if setting.trains else 0.0,
+        accumulation_seconds(setting, weights) if setting.trains else 0.0,
         host,
     )
 

@@ -101,8 +101,7 @@ class Alone:
     def taken(self) -> tuple[Taken, ...]:
         """Of every model that the stage calls; see `held` for all of it."""
         if self.stage.kind is Kind.GENERATE:
-            held = self._of_engine()
-            return (Taken(held.peak, held.weights),)
+            return (Taken(0.0, self._engine_weights()),)
         return tuple(Taken(_peak(use), sum(use.resting)) for use in self._uses)
 
     def generation(self, batches: Sequence[Batch], cache_bytes: float) -> list[tuple[float, Floats]]:
@@ -133,7 +132,8 @@ class Alone:
     def held(self) -> tuple[Held, ...]:
         """Of every model that the stage calls."""
         if self.stage.kind is Kind.GENERATE:
-            return (self._of_engine(),)
+            host = self._host(self.stage.models[0], ("none",) * 3)
+            return (Held(0.0, 0.0, self._engine_weights(), 0.0, 0.0, (0.0, 0.0, 0.0), host),)
         whole = apart = self._uses
         if self.stage.kind is Kind.INFERENCE and self.trained:
             apart = tuple(uses(self._plan("optimizer"), self._lowered(), self.facts, (self.stage.name,)))
@@ -143,37 +143,33 @@ class Alone:
     def _uses(self) -> tuple[Use, ...]:
         return tuple(uses(self._plan(), self._lowered(), self.facts, (self.stage.name,)))
 
+    @cached_property
     def engine(self) -> Engine:
         """Of a generator."""
-        model, execution = self.stage.models[0], self.execution(False)
-        machine, w = self.machine, self.workload
-        rows, longest = self.assignment.microbatch, w.longest
-        architecture = self.facts.architectures[model]
-        found = cost.generate_memory(architecture, execution, machine, rows=rows, context=longest)
-        phases = {p.phase: p for p in found.phases}
+        phases = {p.phase: p for p in self._serving.phases}
+        architecture = self.facts.architectures[self.stage.models[0]]
         return Engine(
             max(_without_cache(phases[n]) for n in ("load", *PHASES[Kind.GENERATE], "transfer")),  # type: ignore[index]
             _without_cache(phases["generate"]),
-            sequence_cache_bytes(architecture, longest, execution),
+            sequence_cache_bytes(architecture, self.workload.longest, self.execution(False)),
             phases["generate"].pool_bytes("process"),
-            machine.stack.network.wake_seconds,
+            self.machine.stack.network.wake_seconds,
         )
 
-    def _of_engine(self) -> Held:
-        model, execution = self.stage.models[0], self.execution(False)
-        found = cost.generate_memory(
-            self.facts.architectures[model],
-            execution,
+    @cached_property
+    def _serving(self) -> cost.Footprint:
+        return cost.generate_memory(
+            self.facts.architectures[self.stage.models[0]],
+            self.execution(False),
             self.machine,
             rows=self.assignment.microbatch,
             context=self.workload.longest,
         )
-        rest = found.phase("rest")
-        lines = rest.lines if rest is not None else ()
-        weights = sum(
-            line.bytes for line in lines if line.pool == "state" and line.name.startswith("parameters")
-        )
-        return Held(0.0, 0.0, weights, 0.0, 0.0, (0.0, 0.0, 0.0), self._host(model, ("none",) * 3))
+
+    def _engine_weights(self) -> float:
+        rest = self._serving.phase("rest")
+        lines = [line for line in rest.lines if line.pool == "state"] if rest is not None else []
+        return sum(line.bytes for line in lines if line.name.startswith("parameters"))
 
     def _held(self, use: Use, apart: Use) -> Held:
         weights, more = use.resting
