@@ -178,7 +178,7 @@ def _check_fit(target: Piece, got: Piece) -> None:
 
 # Odd constants of splitmix64 (Steele et al. 2014), as signed numbers: products wrap at 64 bits.
 _STEP, _MIX, _LAST = -7046029254386353131, -4658895280553007687, -7723592293110705685
-_SLAB = 2**18
+_SLAB = 2**15  # what lies in a core's cache while it is mixed
 
 
 @torch.no_grad()

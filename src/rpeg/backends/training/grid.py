@@ -18,6 +18,7 @@ AXES: Mapping[str, tuple[str, ...]] = {
     "tp": ("tp",),
     "cp": ("cp",),
     "pp": ("pp",),
+    "pp_back": ("pp",),
     "dp": ("shard", "replica"),
     "data": ("cp", "shard", "replica"),
     "block": ("tp", "cp", "shard", "replica", "pp"),
@@ -36,7 +37,7 @@ experts, expert_data: ranks with the same ones.
 """
 EXPERT_AXES = ("ep", "expert_data")
 
-Groups = dict[tuple[int, ...], "dist.ProcessGroup | None"]
+Groups = dict[tuple[tuple[int, ...], bool], "dist.ProcessGroup | None"]
 
 
 @dataclass(frozen=True)
@@ -91,16 +92,17 @@ def make_grid(
     """The grid of this process over these global ranks; None where it is not among them.
 
     Collective over the whole world: every process makes the same groups in the same order. made: groups so far, by
-    their ranks; one is made only once.
+    their ranks; one is made only once, but for a pipeline's gradients, which have theirs.
     """
     mine: dict[str, dist.ProcessGroup] = {}
     me = dist.get_rank()
     for axis, members in partitions(parallelism):
         chosen = tuple(ranks[i] for i in members)
-        if chosen not in made:
+        key = (chosen, axis == "pp_back")
+        if key not in made:
             group = new_group(list(chosen))
-            made[chosen] = group if isinstance(group, dist.ProcessGroup) else None
-        group = made[chosen]
+            made[key] = group if isinstance(group, dist.ProcessGroup) else None
+        group = made[key]
         if me in chosen and group is not None:
             mine[axis] = group
     return Grid(parallelism, list(ranks).index(me), mine) if me in ranks else None

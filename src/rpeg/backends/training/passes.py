@@ -47,8 +47,8 @@ class Passes:
         self.model, self.parameters, self.grid = model, parameters, grid
         self.compute_dtype, self.hidden_dtype = compute_dtype, hidden_dtype
         self.device = next(model.parameters()).device
-        group = grid.group("pp")
-        self.neighbours = Neighbours(group) if group is not None else None
+        group, back = grid.group("pp"), grid.group("pp_back")
+        self.neighbours = Neighbours(group, back) if group is not None and back is not None else None
 
     @property
     def is_last(self) -> bool:

@@ -31,7 +31,9 @@ class HostCopies:
             return 0
         moved = 0
         if not (self.constant and self._copies):
-            self._copies = [_on_host(storage) for storage in self._kept]
+            self._copies = self._copies or [_room_for(storage) for storage in self._kept]
+            for storage, copy in zip(self._kept, self._copies, strict=True):
+                copy.copy_(storage)
             moved = sum(copy.nbytes() for copy in self._copies)
         for storage in (*self._kept, *self._dropped):
             storage.resize_(0)
@@ -49,8 +51,8 @@ class HostCopies:
         for tensor in self._zeros:
             tensor.zero_()
         moved = sum(copy.nbytes() for copy in self._copies)
-        if not self.constant:
-            self._copies = []
+        if not self.constant and not any(storage.is_cuda for storage in self._kept):
+            self._copies = []  # pinned memory is kept: it takes long to get
         self.resting = False
         return moved
 
@@ -63,9 +65,6 @@ def _storages(tensors: Iterable[Tensor]) -> list[torch.UntypedStorage]:
     return list(found.values())
 
 
-def _on_host(storage: torch.UntypedStorage) -> torch.UntypedStorage:
-    """A copy in memory that a GPU reads and writes directly, where there is one."""
-    room = torch.empty(storage.nbytes(), dtype=torch.uint8, pin_memory=storage.device.type == "cuda")
-    copy = room.untyped_storage()
-    copy.copy_(storage)
-    return copy
+def _room_for(storage: torch.UntypedStorage) -> torch.UntypedStorage:
+    """Host memory for a copy, such as a GPU reads and writes directly where it is of one."""
+    return torch.empty(storage.nbytes(), dtype=torch.uint8, pin_memory=storage.is_cuda).untyped_storage()

@@ -31,10 +31,14 @@ def one_forward_one_backward(microbatches: int, stages: int, stage: int) -> Iter
 
 
 class Neighbours:
-    """Hidden states to the next stage and gradients to the one before. Sending does not wait for the receiver."""
+    """Hidden states to the next stage and gradients to the one before. Sending does not wait for the receiver.
 
-    def __init__(self, group: dist.ProcessGroup) -> None:
-        self.group, self.stage, self.stages = group, dist.get_rank(group), dist.get_world_size(group)
+    group, back: each way has a group of its own: in one, what NCCL sends waits for what was sent before it the other way.
+    """
+
+    def __init__(self, group: dist.ProcessGroup, back: dist.ProcessGroup) -> None:
+        self.group, self.back = group, back
+        self.stage, self.stages = dist.get_rank(group), dist.get_world_size(group)
         self._sent: list[tuple[Any, Tensor]] = []
 
     @property
@@ -44,13 +48,15 @@ class Neighbours:
     def send(self, tensor: Tensor, step: Literal[-1, 1]) -> None:
         peer = dist.get_global_rank(self.group, self.stage + step)
         tensor = tensor.detach().contiguous()
-        self._sent.append((dist.isend(tensor, peer, group=self.group), tensor))
+        group = self.group if step == 1 else self.back
+        self._sent.append((dist.isend(tensor, peer, group=group), tensor))
 
     def receive(
         self, shape: tuple[int, ...], step: Literal[-1, 1], dtype: torch.dtype, device: torch.device
     ) -> Tensor:
         out = torch.empty(shape, dtype=dtype, device=device)
-        dist.recv(out, dist.get_global_rank(self.group, self.stage + step), group=self.group)
+        group = self.group if step == -1 else self.back
+        dist.recv(out, dist.get_global_rank(self.group, self.stage + step), group=group)
         return out
 
     def settle(self) -> None:
