@@ -48,6 +48,11 @@ LAYOUTS = ("dp", "tp", "pp", "fsdp", "mixed")
 STRUCTURES = ("whole", "parts", "fused")
 LOSS, WEIGHT = 1e-9, 1e-8
 MEMORY_BYTES = 2**34
+REWARD = """def reward(prompt, response, answer):
+    return sum(map(ord, response)) % 8 / 8
+"""
+"""Differs within groups: equal rewards leave no gradient but rounding, which AdamW divides by its own size. Eighths add up
+exactly, in any order."""
 
 
 @dataclass(frozen=True)
@@ -212,7 +217,7 @@ def job_of(algorithm: str, model: Path, output: Path) -> Job:
         "models": {"actor": {"path": str(model)}},
         "dtype": "float64",
         "data": {"train": "bundled:chain_sum/train.jsonl"},
-        "reward": {"name": "numeric"},
+        "reward": {"name": "python:varied:reward", "import_from": str(model)},
         "batch": {"prompts": 8, "samples_per_prompt": 4, "minibatches": 2, "microbatch": 4},
         "lengths": {"max_prompt": 16, "max_response": 6},
         "optimizer": {"lr": 1e-2},
@@ -245,6 +250,7 @@ def random_model(directory: Path) -> Path:
     )
     LlamaForCausalLM(config).save_pretrained(directory)
     tokenizer.save_pretrained(directory)
+    (directory / "varied.py").write_text(REWARD, encoding="utf-8")
     return directory
 
 

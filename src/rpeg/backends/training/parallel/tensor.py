@@ -82,6 +82,8 @@ def _check(model: PolicyModel, ranks: int, styles: dict[str, str]) -> None:
     for what, size in sizes.items():
         if size % ranks:
             raise InputError(f"tp {ranks} does not divide the {size} {what} of {type(model.hf).__name__}")
+    if not Box.whole((model.vocab_size,)).chunk(0, ranks, ranks - 1).numel:
+        raise InputError(f"tp {ranks} leaves a rank without any of the {model.vocab_size} tokens")
     for pattern, module in _matching(model, styles, "rowwise"):
         if getattr(module, "bias", None) is not None:
             raise InputError(f"{pattern} has a bias and is cut by rows; use dp, with zero 3")
