@@ -134,6 +134,16 @@ def test_a_step_that_is_done_again_leaves_what_it_leaves_then(tmp_path: Path) ->
     assert leftover.read(1) is None
 
 
+def test_what_no_checkpoint_goes_on_with_is_removed(tmp_path: Path) -> None:
+    run_directory, leftover = RunDirectory(tmp_path), Leftover(tmp_path, "select")
+    for step in range(4):
+        leftover.write(step, candidates([0, 1]))
+        run_directory.begin_checkpoint(step + 1)
+        run_directory.commit_checkpoint(step + 1, seed=0, keep=2)
+    assert [checkpoint.steps for checkpoint in run_directory.checkpoints()] == [3, 4]
+    assert [step for step in range(4) if leftover.path(step).exists()] == [2, 3]
+
+
 def test_rounds_that_do_not_fill_the_quota(model: Path, tmp_path: Path) -> None:
     short = select(selector(model, tmp_path), candidates([0, 1, 0, 0, 0, 0], first=6), number=1)
     assert short.metrics["sum/selection/lacking"] == 1

@@ -44,11 +44,14 @@ def command(
     ] = False,
     search: Annotated[
         bool,
-        typer.Option("--search", help="Search on from the good plans (hardware that is not here; minutes)."),
-    ] = False,
-    chains: Annotated[int, typer.Option(min=0, help="Walks of the search, from different starts.")] = 4,
-    rounds: Annotated[int, typer.Option(min=1, help="Structures that each walk tries.")] = 8,
-    steps: Annotated[int, typer.Option(min=1, help="Steps of annealing in each structure.")] = 4000,
+        typer.Option(
+            help="On hardware that is not here: search structure, placement and layouts together; else only rank the plans "
+            "that people would write down."
+        ),
+    ] = True,
+    chains: Annotated[int, typer.Option(min=1, help="Walks of the search, from different starts.")] = 4,
+    rounds: Annotated[int, typer.Option(min=1, help="Structures that each walk anneals.")] = 6,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of annealing in each structure.")] = 12000,
 ) -> None:
     """Estimate the good plans for a job, rank them, and keep the best. Starts nothing.
 
@@ -60,7 +63,8 @@ def command(
       rpeg plan job.yaml --json              for programs: docs/planning.md has the fields
       rpeg plan job.yaml --picture plan.svg  one step, drawn
       rpeg plan job.yaml --sensitivity       what one more node, faster links, a shorter tail, staleness would bring
-      rpeg plan job.yaml --search            annealing over structure and placement from there (pip install rpeg[search])
+      rpeg plan job.yaml --rounds 20         a longer search
+      rpeg plan job.yaml --no-search         a first look: only plans by construction
     """
     from rpeg.cli._planning import problem_of
     from rpeg.cli._ways_out import saying_ways_out
@@ -74,10 +78,8 @@ def command(
             raise InputError(f"{file} cannot be written: there is no directory {file.parent}")
     job = load_job(job_file)
     problem = problem_of(job, lambda line: typer.echo(line, err=True), measure=measure)
-    if search and problem.graph.selector is not None:
-        typer.echo("search: none for steps in rounds (dynamic sampling); plans are by construction", err=True)
-    with saying_ways_out(), _progress(as_json or problem.is_local or not search) as report:
-        budget = Budget(chains, rounds, steps) if search else None
+    budget = Budget(chains, rounds, steps) if search and _searches(problem) else None
+    with saying_ways_out(), _progress(as_json or budget is None) as report:
         ranked = plan_job(problem, seed=seed, budget=budget, report=report)
     if pick is not None and pick > len(ranked.candidates):
         raise InputError(f"there are {len(ranked.candidates)} plans; there is no plan {pick}")
@@ -100,6 +102,18 @@ def command(
         raise InfeasibleError(ranked.why_not_own)
     if not as_json:
         typer.echo(f"{_which(pick, ranked)} is in {out}.")
+
+
+def _searches(problem: Problem) -> bool:
+    """Whether a search can be made; where one is missed says why there is none."""
+    from rpeg.search.core.library import why_missing
+
+    if problem.is_local:
+        return False  # so few devices that the constructions are all there is
+    why = "steps in rounds (dynamic sampling) are not searched" if problem.graph.selector else why_missing()
+    if why:
+        typer.echo(f"No search, plans are by construction: {why}.", err=True)
+    return not why
 
 
 def _draw(plan: Plan, problem: Problem, seed: int, file: Path) -> None:

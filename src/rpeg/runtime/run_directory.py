@@ -109,7 +109,7 @@ class RunDirectory:
         partial.rename(final)
         for old in self.checkpoints()[:-keep]:
             shutil.rmtree(old.path)
-        self._drop_carried_before(self.checkpoints()[0].steps - 1)
+        self._drop_carried_before(min((c.steps for c in self.checkpoints()), default=0) - 1)
         return Checkpoint(final, steps)
 
     def _drop_carried_before(self, step: int) -> None:

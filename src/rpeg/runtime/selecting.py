@@ -84,23 +84,20 @@ class Selector:
             Verdict(tuple(int(own.ids[i]) for i, found in enumerate(why) if found == reason), reason)
             for reason in (EQUAL, UNWANTED)
         ]
-        first = step * self.workload.asked
-        late, early = (
-            over.rows(np.flatnonzero(over.ids < first)),
-            over.rows(np.flatnonzero(over.ids >= first)),
-        )
-        keeps = self.graph.selector is not None and KEPT in self.graph.selector.gives
-        dropped = late if keeps else over
-        verdicts += [
-            Verdict(_ids(dropped), OVER_QUOTA),
-            Verdict(_ids(early if keeps else over.rows([])), kept=True),
-        ]
-        if keeps:
-            self._leftover.write(step, early)
+        verdicts += self._beyond(step, over)
         self._state.write(step, {"place": float(self.place(step, number + 1))})
         lacking = wanted - len(accepted) if number == self.workload.rounds - 1 else 0
         metrics = self._metrics(len(own), accepted, verdicts, lacking)
         return Selected(accepted, tuple(v for v in verdicts if v.ids), metrics, self._short(step, lacking))
+
+    def _beyond(self, step: int, over: Samples) -> tuple[Verdict, Verdict]:
+        """(what is dropped, what is kept) of accepted samples that there is no room for; of older ones none is kept."""
+        if self.graph.selector is None or KEPT not in self.graph.selector.gives:
+            return Verdict(_ids(over), OVER_QUOTA), Verdict((), kept=True)
+        own = over.ids >= step * self.workload.asked
+        late, kept = (over.rows(np.flatnonzero(rows)) for rows in (~own, own))
+        self._leftover.write(step, kept)
+        return Verdict(_ids(late), OVER_QUOTA), Verdict(_ids(kept), kept=True)
 
     def _refused(self, own: Samples, told: Callable[[], tuple[Sequence[str], Sequence[str]]]) -> list[str]:
         """Why each sample's group is refused; empty for those that are not."""

@@ -80,7 +80,9 @@ def _selection(job: Job) -> Selection | None:
 def _selection_source(job: Job) -> str:
     if not job.selects:
         return ""
-    return f"selection: {job.selection.expected_rejected:.0%} of groups are rejected (selection.expected_rejected)"
+    kept = "; groups that are kept for the next step save no rounds" if job.keeps_leftovers else ""
+    share = f"{job.selection.expected_rejected:.0%}"
+    return f"selection: {share} of groups are rejected (selection.expected_rejected){kept}"
 
 
 def wished(job: Job, graph: Graph) -> tuple[Transform, ...]:

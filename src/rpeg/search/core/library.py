@@ -36,13 +36,13 @@ def library() -> ctypes.CDLL:
     return loaded
 
 
-def is_available() -> bool:
-    """Whether the core is there, or can be made."""
+def why_missing() -> str:
+    """Why the core cannot be had; empty where it can."""
     try:
         library()
-    except InputError:
-        return False
-    return True
+    except InputError as error:
+        return str(error)
+    return ""
 
 
 def _path() -> Path:
