@@ -51,8 +51,8 @@ MEMORY_BYTES = 2**34
 REWARD = """def reward(prompt, response, answer):
     return sum(map(ord, response)) % 8 / 8
 """
-"""Differs within groups: equal rewards leave no gradient but rounding, which AdamW divides by its own size. Eighths add up
-exactly, in any order."""
+"""Differs within groups: equal rewards leave no gradient but rounding, which AdamW divides by its own size. Eighths add
+up exactly, in any order."""
 
 
 @dataclass(frozen=True)

@@ -43,19 +43,8 @@ def rows_of(rank: int, ranks: int, index: int) -> np.ndarray:
 
 def exercise(trainer: Trainer, directory: Path, first_step: int = 0) -> dict[str, Any]:
     """Two steps of two minibatches, then inference on an uneven share, then the state on disk."""
-    rank, ranks = trainer.grid.index("dp"), trainer.grid.parallelism.dp
-    metrics = []
-    for step in range(first_step, first_step + STEPS):
-        batches, weights = [], []
-        for index in range(MINIBATCHES):
-            everything = minibatch(step, index)
-            rows = rows_of(rank, ranks, index)
-            batches.append(everything.rows(rows))
-            weights.append(np.full(len(rows), 1 / everything.lengths.sum()))
-        metrics.append(
-            trainer.train(batches, weights, weighted_nll, temperature=0.8, microbatch=2, entropy=True)
-        )
-    mine = minibatch(9, 0).rows(rows_of(rank, ranks, 0))
+    metrics = [one_step(trainer, step) for step in range(first_step, first_step + STEPS)]
+    mine = minibatch(9, 0).rows(rows_of(trainer.grid.index("dp"), trainer.grid.parallelism.dp, 0))
     trainer.state(str(directory))
     return {
         "metrics": metrics,
@@ -64,6 +53,16 @@ def exercise(trainer: Trainer, directory: Path, first_step: int = 0) -> dict[str
         "logprobs": trainer.logprobs(mine, temperature=0.8, microbatch=2).tolist(),
         "values": trainer.values(mine, microbatch=2).tolist(),
     }
+
+
+def one_step(trainer: Trainer, step: int) -> dict[str, float]:
+    batches, weights = [], []
+    for index in range(MINIBATCHES):
+        everything = minibatch(step, index)
+        rows = rows_of(trainer.grid.index("dp"), trainer.grid.parallelism.dp, index)
+        batches.append(everything.rows(rows))
+        weights.append(np.full(len(rows), 1 / everything.lengths.sum()))
+    return trainer.train(batches, weights, weighted_nll, temperature=0.8, microbatch=2, entropy=True)
 
 
 def alone(directory: Path, *, experts: bool = False) -> dict[str, Any]:
@@ -120,6 +119,8 @@ def _visit(
     grid, experts = grid_of(parallelism, made), parallelism.ep > 1
     trainer = Trainer(_model(experts), grid=grid, optimizer=CONFIG)
     found = exercise(trainer, directory / f"{number}")
+    ways: dict[str, Any] = {"recompute": "full", "tokens_per_sample": 8, "logit_chunk": 5}
+    found["saving"] = one_step(Trainer(_model(experts), grid=grid, optimizer=CONFIG, **ways), 0)
     parts = contributions(trainer)
     found["sent_bytes"] = trainer.publish(1).size_bytes
     if not experts:

@@ -84,6 +84,13 @@ def test_updates_are_those_of_one_process(layout: Parallelism, ranks: Any, one: 
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_recompute_packing_and_chunks_change_nothing(layout: Parallelism, ranks: Any, one: Any) -> None:
+    _, own = one[layout.ep > 1]
+    for rank in ranks[layout][1]:
+        assert rank["saving"] == pytest.approx(own["metrics"][0], rel=0, abs=1e-9)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_every_rank_scores_its_share(layout: Parallelism, ranks: Any, one: Any) -> None:
     _, found = ranks[layout]
     _, own = one[layout.ep > 1]
