@@ -5,7 +5,8 @@
 Each line of `preferences.jsonl` and `preferences_heldout.jsonl` is `{"prompt": "36 + 57 =", "chosen": "6+7=13;93",
 "rejected": "~90"}`: both responses were sampled from the model, and the verifier `numeric` says which is right. A problem
 whose samples are all right or all wrong gives no pair. A second pair of each such problem sets the right response against
-itself with a wrong digit in its result. The same seed writes the same bytes on the same machine.
+itself with a wrong digit in its result, a third against the right response to a problem that differs in one digit: a
+reward model that has not seen these gives in to fluent mistakes. The same seed writes the same bytes on the same machine.
 """
 
 from __future__ import annotations
@@ -79,6 +80,22 @@ def near_misses(rows: list[dict[str, str]], seed: int) -> Iterator[dict[str, str
         yield {**row, "rejected": f"{head}{digits[:at]}{other}{digits[at + 1 :]}"}
 
 
+def of_neighbours(rows: list[dict[str, str]], seed: int) -> Iterator[dict[str, str]]:
+    """Each right response against that to a problem that differs in one digit: nor does consistent working."""
+    rng = random.Random(seed)
+    chosen = {row["prompt"]: row["chosen"] for row in rows}
+    for prompt, right in chosen.items():
+        others = [
+            other
+            for at, old in enumerate(prompt)
+            if old.isdigit()
+            for digit in "0123456789"
+            if (other := f"{prompt[:at]}{digit}{prompt[at + 1 :]}") in chosen and other != prompt
+        ]
+        if others:
+            yield {"prompt": prompt, "chosen": right, "rejected": chosen[rng.choice(others)]}
+
+
 def main() -> None:
     """Sample, compare, write."""
     parser = argparse.ArgumentParser(
@@ -93,7 +110,7 @@ def main() -> None:
     for source, name in (("train", "preferences"), ("heldout", "preferences_heldout")):
         records = read_records(f"bundled:chain_sum/{source}.jsonl")
         rows = list(pairs(answers(records, args.model, args.samples, args.seed)))
-        rows += list(near_misses(rows, args.seed))
+        rows += [*near_misses(rows, args.seed), *of_neighbours(rows, args.seed)]
         path = args.out / f"{name}.jsonl"
         path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         print(f"{path}: {len(rows)} pairs of {len(records)} problems")

@@ -115,6 +115,13 @@ def make_job(
     return parse_job(yaml.safe_dump(value | changes), "test.yaml", output.parent)
 
 
+def counting(model: Path) -> dict[str, str]:
+    """A reward that differs from response to response: a random model solves nothing."""
+    module = model / "counting.py"
+    module.write_text("def reward(prompt, response, answer):\n    return sum(map(ord, response)) % 8 / 8\n")
+    return {"name": "python:counting:reward", "import_from": str(model)}
+
+
 ALL = (0, 1)
 
 

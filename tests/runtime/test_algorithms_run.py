@@ -1,4 +1,4 @@
-"""Algorithms on real processes; most of them differ in pure functions alone, so few are run here."""
+"""Algorithms on the real runtime, one device in this process unless they need more."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from rpeg import algorithms
 from rpeg.job import Job
 from rpeg.job.algorithm import parse
+from rpeg.job.rewards import Reward
 from rpeg.runtime import RunDirectory
 from rpeg.verify import prove_run
-from runtime.runs import make_job, plan_for, run, tiny_model
-
-pytestmark = pytest.mark.slow
+from runtime.runs import counting, make_job, plan_for, run, tiny_model
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +23,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def job_of(model: Path, output: Path, steps: int = 2, **section: object) -> Job:
     job = make_job(model, output, algorithm=str(section["name"]), steps=steps)
     return job.model_copy(update={"algorithm": parse(section)})
+
+
+@pytest.mark.parametrize("name", algorithms.names())
+def test_every_algorithm_updates_the_policy(name: str, model: Path, tmp_path: Path) -> None:
+    job = job_of(model, tmp_path / "run", name=name)
+    job = job.model_copy(update={"reward": (Reward(**counting(model)),)})
+    ran = run(job, plan_for(job, rest=(0,)), in_process=True)
+    assert prove_run(ran.traces).findings == ()
+    assert all(record.metrics["actor/grad_norm"] > 0 for record in ran.records)
 
 
 def test_two_steps_with_every_correction(model: Path, tmp_path: Path) -> None:
@@ -40,7 +49,7 @@ def test_two_steps_with_every_correction(model: Path, tmp_path: Path) -> None:
         reject_high=1.0,
         staleness_bound=1,
     )
-    ran = run(job, plan_for(job, rest=(0,)))
+    ran = run(job, plan_for(job, rest=(0,)), in_process=True)
     assert prove_run(ran.traces).findings == ()
     last = RunDirectory(ran.outcome.directory).steps_recorded()[-1]
     assert last["loss_mask"] == last["staleness_0"] == 1
@@ -52,13 +61,14 @@ def test_two_steps_with_every_correction(model: Path, tmp_path: Path) -> None:
 def test_an_adaptive_coefficient_survives_a_resume(model: Path, tmp_path: Path) -> None:
     section: dict[str, object] = {"name": "rloo", "kl_target": 0.01, "kl_horizon": 40, "kl_coefficient": 0.1}
     first = job_of(model, tmp_path / "run", 1, **section)
-    run(first, plan_for(first, rest=(0,)))
-    resumed = run(job_of(model, tmp_path / "run", 2, **section), None, resume=True)
+    run(first, plan_for(first, rest=(0,)), in_process=True)
+    resumed = run(job_of(model, tmp_path / "run", 2, **section), None, resume=True, in_process=True)
     used = [r["kl_coefficient"] for r in RunDirectory(resumed.outcome.directory).steps_recorded()]
     assert used[0] == 0.1
     assert used[1] == pytest.approx(0.1 * (1 - 0.2 * 16 / 40))  # no KL before the first update
 
 
+@pytest.mark.slow
 def test_a_greedy_response_is_the_baseline_of_the_sampled_ones(model: Path, tmp_path: Path) -> None:
     """Two generations a step: rewards of other responses, joined by sample, and a proof that keeps them apart."""
     job = job_of(model, tmp_path / "run", name="remax")

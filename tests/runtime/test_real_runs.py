@@ -31,7 +31,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def single(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """PPO on one device in double precision: what every other synchronous plan must repeat."""
     job = make_job(model, tmp_path_factory.mktemp("single") / "run")
-    return run(job, plan_for(job, rest=(0,)))
+    return run(job, plan_for(job, rest=(0,)), in_process=True)
 
 
 def sampled(ran: Ran) -> dict[tuple[str, int], list[int]]:
@@ -282,7 +282,7 @@ def test_a_learning_rate_that_destroys_the_weights_is_stopped(model: Path, tmp_p
         model, tmp_path / "run", algorithm="grpo", dtype="float32", optimizer={"lr": 1e300}, steps=1
     )
     with pytest.raises(RunError, match=r"actor has weights that are no numbers after the updates of step 0"):
-        run(job, plan_for(job))
+        run(job, plan_for(job, rest=(0,)), in_process=True)
     assert list((tmp_path / "run").glob("checkpoint-*[0-9]")) == []
 
 
@@ -292,7 +292,7 @@ def test_rewards_that_fail_are_told(model: Path, tmp_path: Path) -> None:
     )
     reward = {"name": "python:broken:reward", "import_from": str(tmp_path)}
     job = make_job(model, tmp_path / "run", steps=2, reward=reward)
-    ran = run(job, plan_for(job))
+    ran = run(job, plan_for(job, rest=(0,)), in_process=True)
     assert [record.metrics["reward_failed"] for record in ran.outcome.records] == [16, 16]
     (warning,) = [line for line in ran.told if line.startswith("warning") and "rewards fail" in line]
     assert "no such luck" in warning

@@ -13,7 +13,7 @@ import torch
 from rpeg.backends.models import load_model
 from rpeg.job import Job
 from rpeg.verify import prove_run
-from runtime.runs import Ran, make_job, plan_for, run, tiny_model
+from runtime.runs import Ran, counting, make_job, plan_for, run, tiny_model
 
 SHARE = "share{actor=actor,critic=critic}"
 FUSE = "fuse{a=old_logprob,b=value}"
@@ -33,13 +33,6 @@ def job_of(model: Path, output: Path, algorithm: str = "ppo", **changes: Any) ->
         "".join(json.dumps({"prompt": f"{i} + 7 =", "answer": str(i + 7)}) + "\n" for i in range(16))
     )
     return make_job(model, output, algorithm=algorithm, **{"data": {"train": str(few)}, **changes})
-
-
-def counting(model: Path) -> dict[str, str]:
-    """A reward that differs from response to response: a random model solves nothing."""
-    module = model / "counting.py"
-    module.write_text("def reward(prompt, response, answer):\n    return sum(map(ord, response)) % 8 / 8\n")
-    return {"name": "python:counting:reward", "import_from": str(model)}
 
 
 def run_with(model: Path, output: Path, *transforms: str, export: bool = False, **changes: Any) -> Ran:
