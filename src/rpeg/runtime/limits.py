@@ -39,6 +39,10 @@ def _layout(plan: Plan, stage: Stage, a: Assignment) -> Iterator[str]:
     if cut and whole:
         holder = "generation" if stage.kind is Kind.GENERATE else "a reward model's stage"
         yield f"stage {stage.name} has {', '.join(cut)}; {holder} holds whole models here: use dp"
+    assert isinstance(a.block, Devices)
+    ascending = tuple(sorted(a.block.ids))
+    if (cut or p.shard) and a.block.ids != ascending:  # process groups number their ranks so
+        yield f"stage {stage.name} is cut over devices {a.block.ids}; name them in ascending order: {ascending}"
     if p.vpp > 1:
         yield f"stage {stage.name} has vpp {p.vpp}; stages of a pipeline are not interleaved here: use 1"
     if p.ep > 1 and (p.tp > 1 or p.zero):
