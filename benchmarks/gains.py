@@ -16,7 +16,7 @@ import argparse
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -149,7 +149,8 @@ def main() -> None:
         rows.append(gains(all_jobs[number], budget, a.seed))
         print(*lines(rows[-1]), f"  {time.process_time() - began:.0f} s", sep="\n", flush=True)
     print(*summary(rows), sep="\n")
-    a.out.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    result = {"budget": asdict(budget), "seed": a.seed, "jobs": rows}
+    a.out.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

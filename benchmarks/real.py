@@ -1,6 +1,6 @@
 """ReaL's settings: what our plan is predicted to take, beside ReaL's heuristic and its own searched plan as measured.
 
-    python benchmarks/real.py ../shared/data/perf_real.jsonl [--evaluations N | --seconds S] [--chains …] [--settings …]
+    python benchmarks/real.py DATA/perf_real.jsonl [--evaluations N | --seconds S] [--chains …] [--settings …]
 
 PPO of four LLaMA-2 models (actor, critic, reference, reward) on 8–128 A800. The heuristic, a walk at a fixed
 temperature over placements and our search are predicted by one cost model: kernels launched one by one to generate,

@@ -36,7 +36,7 @@ from rpeg.search.structures import neighbours
 EXAMPLES = Path(__file__).parents[1] / "examples"
 OUT = Path(__file__).resolve().parent / "results" / "search.json"
 PPO, GRPO = EXAMPLES / "plan-h100.yaml", EXAMPLES / "plan-gh200.yaml"
-WITHIN, RATIO = 0.02, 1e-6
+RATIO, FREELY = 1e-6, 10_000
 
 
 def small(budget: Budget, count: int) -> dict[str, Any]:
@@ -215,10 +215,12 @@ def main() -> None:
     parser.add_argument("--chains", type=int, default=Budget.chains)
     parser.add_argument("--rounds", type=int, default=Budget.rounds)
     parser.add_argument("--burst", type=int, default=Budget.burst)
+    parser.add_argument("--asking", type=int, help="of a burst; default: 10,000 where costs are drawn")
     parser.add_argument("--out", type=Path, default=OUT)
     a = parser.parse_args()
     function, count = WHAT[a.what]
-    found = function(Budget(a.chains, a.rounds, a.burst), a.count or count)
+    asking = a.asking or (FREELY if a.what in ("small", "planted") else Budget.asking)
+    found = function(Budget(a.chains, a.rounds, a.burst, asking=asking), a.count or count)
     known = json.loads(a.out.read_text()) if a.out.exists() else {}
     machine = f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores"
     known[a.what] = {"date": time.strftime("%Y-%m-%d"), "machine": machine, **found}

@@ -1,6 +1,6 @@
 """verl's schedules on what verl published: is the predicted order right, are ratios of steps within 20 %?
 
-    python benchmarks/verl.py ../shared/data/verl_published.jsonl
+    python benchmarks/verl.py DATA/verl_published.jsonl
 
 Runs of one job under several schedules or on several clusters are compared in pairs. What the records leave open is
 taken from the scripts that verl published with them (verl-project/verl at b178a3cd, verl/experimental/
@@ -8,6 +8,9 @@ taken from the scripts that verl published with them (verl-project/verl at b178a
 - No mean length of responses is published. It is the one under which the predicted update of one run, marked `*`, takes
   as long as its published `update_actor`; lengths are lognormal up to the published longest. Prompts have 150 tokens.
 - Nodes of H20 are as those of a DGX H100, whose NVLink H20 shares.
+- verl deals a batch over its data-parallel ranks by tokens, and each rank then cuts its own share into minibatches
+  (verl/trainer/ppo/ray_trainer.py: _balance_batch; verl/workers/actor/dp_actor.py), so that a minibatch takes as long
+  as its fullest rank. Plans here deal every minibatch by tokens; `fullest` is what verl takes longer.
 Placements: HybridFlow (arXiv:2409.19256, section 8) says which is the fastest on how many A100.
 """
 
@@ -21,6 +24,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rpeg.algorithms import grpo, ppo
 from rpeg.algorithms.rewarding import with_reward_model
 from rpeg.architecture.library import named
@@ -33,7 +38,6 @@ from rpeg.search.placements import GENERATION, Placement, placed
 from rpeg.sim import Facts
 from rpeg.transforms import Transform
 from rpeg.transforms.bypass import Bypass
-from rpeg.transforms.pruning import Pruning
 from rpeg.workload import Workload, constant, lognormal
 
 OUT = Path(__file__).resolve().parent / "results" / "verl.json"
@@ -42,8 +46,28 @@ CONTEXT = 32768  # the scripts raise max_position_embeddings to it
 
 
 @dataclass(frozen=True)
+class Predicted:
+    """A plan, and how much longer than it verl's updates take: its steps wait for them in all of these runs."""
+
+    candidate: Candidate
+    fullest: float
+
+    @property
+    def update_seconds(self) -> float:
+        return self.candidate.estimate.stages["train_actor"] * self.fullest
+
+    @property
+    def step_seconds(self) -> float:
+        estimate = self.candidate.estimate
+        return float(estimate.step.mean_seconds + (self.fullest - 1) * estimate.stages["train_actor"])
+
+
+@dataclass(frozen=True)
 class Run:
-    """A published run. generate: devices that only do that, 0: all do everything. degrees: (tp, pp)."""
+    """A published run. generate: devices that only do that, 0: all do everything. degrees: (tp, pp).
+
+    ranks_together: data-parallel ranks that share their samples (sequence parallelism, which plans here leave out).
+    """
 
     record: str
     schedule: str
@@ -55,14 +79,14 @@ class Run:
     engine_degrees: tuple[int, int]
     train_degrees: tuple[int, int]
     microbatch: int = 16
+    ranks_together: int = 1
 
     def problem(self, mean: float) -> Problem:
-        applied: tuple[Transform, ...] = (Pruning("reference"),)  # without a KL term
-        if self.schedule == "fully-async":
-            applied = (*applied, Bypass("old_logprob"))  # its rollouts bring their own by default
-        graph = grpo.graph(grpo.Hyper(kl_coefficient=0.0))
-        for transform in applied:
-            graph = transform.apply(graph)
+        graph = grpo.graph(grpo.Hyper(kl_in="none"))
+        applied: tuple[Transform, ...] = ()
+        if self.schedule == "fully-async":  # by default its rollouts bring their own log-probabilities
+            applied = (Bypass("old_logprob"),)
+            graph = applied[0].apply(graph)
         lengths = lognormal(mean, self.longest)
         architecture = replace(named("Qwen/Qwen2.5-Math-7B"), context=CONTEXT)
         return Problem(
@@ -89,17 +113,19 @@ class Run:
     def _degrees(self, graph: Graph, name: str) -> tuple[int, int]:
         return self.engine_degrees if graph.stage(name).kind is Kind.GENERATE else self.train_degrees
 
-    def predicted(self, mean: float) -> Candidate:
+    def predicted(self, mean: float) -> Predicted:
         problem = self.problem(mean)
         estimator = Estimator(problem)
         found = estimator.screened(self.construction(problem))
         if not isinstance(found, Candidate):
             raise SystemExit(f"{self.record}: {found.reason}")
-        return estimator.final(found)
+        final = estimator.final(found)
+        ranks = final.plan.assignment("train_actor").parallelism.dp // self.ranks_together
+        return Predicted(final, fullest(problem.workload, ranks))
 
 
 MEGATRON = ("megatron", (2, 1), (2, 2), 2)
-FSDP = ("flash", (4, 1), (1, 1))
+FSDP = ("flash", (4, 1), (1, 1), 16, 4)
 EXPERIMENTS: Mapping[str, tuple[str, tuple[Run, ...]]] = {
     # 16 samples a prompt when all GPUs do everything, 12 where 12 of them train, so that batches divide
     "one_step_off.md, Megatron": (
@@ -136,9 +162,20 @@ def mean_length(run: Run, update_seconds: float) -> float:
     low, high = 64.0, run.longest / 2
     for _ in range(7):
         middle = (low * high) ** 0.5
-        seconds = run.predicted(middle).estimate.stages["train_actor"]
+        seconds = run.predicted(middle).update_seconds
         low, high = (middle, high) if seconds < update_seconds else (low, middle)
     return (low * high) ** 0.5
+
+
+def fullest(workload: Workload, ranks: int, steps: int = 4) -> float:
+    """Tokens of the fullest rank of a minibatch over the mean, where samples are dealt without regard to minibatches."""
+    found = []
+    for step in range(steps):
+        tokens = np.sum(workload.draw(0, step), axis=0)
+        each = len(tokens) // (workload.minibatches * ranks)
+        held = tokens[: workload.minibatches * ranks * each].reshape(workload.minibatches, ranks, each).sum(2)
+        found.append(float((held.max(1) / held.mean(1)).mean()))
+    return sum(found) / steps
 
 
 def compared(records: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -148,13 +185,14 @@ def compared(records: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         mean = mean_length(reference, records[marked]["metrics"]["update_actor_s"])
         rows = []
         for run in runs:
-            estimate, published = run.predicted(mean).estimate, records[run.record]["metrics"]
+            found, published = run.predicted(mean), records[run.record]["metrics"]
             rows.append(
                 {
                     "run": run.record + "*" * (run is reference),
-                    "predicted": estimate.step.mean_seconds,
+                    "predicted": found.step_seconds,
                     "measured": float(published["step_s"]),
-                    "stages": dict(estimate.stages),
+                    "stages": dict(found.candidate.estimate.stages),
+                    "fullest": found.fullest,
                     "published": {k: v for k, v in published.items() if isinstance(v, int | float)},
                 }
             )
@@ -170,7 +208,7 @@ def pairs(rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
             "predicted": predicted,
             "measured": measured,
             "off": predicted / measured - 1,
-            "order": (predicted < 1) == (measured < 1),
+            "order": bool((predicted < 1) == (measured < 1)),
         }
 
 

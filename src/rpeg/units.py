@@ -8,7 +8,7 @@ KIB, MIB, GIB = 1024, 1024**2, 1024**3
 
 
 def seconds_text(seconds: float) -> str:
-    """`0.0123` → ``12.3 ms``; three significant digits, hours as ``1 h 02 min``."""
+    """`0.0123` → ``12.3 ms``; three significant digits, then ``1 min 54 s`` and ``1 h 02 min``."""
     if not math.isfinite(seconds):
         return f"{seconds} s"
     if seconds < 0:
@@ -19,8 +19,9 @@ def seconds_text(seconds: float) -> str:
         # 999.6 µs must read 1 ms, not 1e+03 µs: compare the number as it will be printed
         if float(f"{seconds * factor:.3g}") < limit * factor:
             return f"{_three_digits(seconds * factor)} {unit}"
-    if seconds < 3600:
-        return f"{seconds / 60:.1f} min"
+    if round(seconds) < 3600:
+        minutes, rest = divmod(round(seconds), 60)
+        return f"{minutes} min {rest:02d} s"
     hours, minutes = divmod(round(seconds / 60), 60)
     return f"{hours} h {minutes:02d} min"
 

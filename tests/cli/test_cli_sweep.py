@@ -87,6 +87,22 @@ def test_rows_are_kept_and_resumed_with_more(kept: Path, job: Path, monkeypatch:
     assert value["rows"][0]["price_per_1000_steps"] > 0
 
 
+def test_resumed_and_interrupted_at_once_no_row_is_lost(
+    kept: Path, job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, seen = tmp_path / "rows.jsonl", []
+    rows.write_text(kept.read_text())
+
+    def interrupted(*_: object, **__: object) -> Ranked:
+        seen.append(rows.read_text())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sweep, "plan_job", interrupted)
+    assert rpeg(job, "--devices", "8", "--rows", rows, "--resume").exit_code == INTERRUPTED
+    assert seen == [kept.read_text()]
+    assert rows.read_text() == kept.read_text()
+
+
 def test_interrupted_it_shows_what_it_has(job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(given: Problem, **options: object) -> Ranked:
         if len(given.cluster) == 2:
@@ -125,8 +141,9 @@ def test_axes_are_combined(job: Path, tmp_path: Path, monkeypatch: pytest.Monkey
         *(job, "--devices", "8,16", "--kind", "h100,h200", "--staleness", "0,2", "--samples", "2,4"),
         *("--response", "100,200", "--price", "h200=3", "--rows", tmp_path / "rows.jsonl"),
     )
-    assert found.exit_code == 0, found.output
+    assert found.exit_code == 2, found.output
     assert "not planned here" in found.output
+    assert "none of these has a plan" in found.output
     kinds = (("h100-sxm", 2.5), ("h200", 3.0))
     assert asked == [
         (samples, mean, kind, devices, price, staleness)

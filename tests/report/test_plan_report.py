@@ -133,6 +133,19 @@ def test_each_change_of_structure_says_what_it_does_to_learning() -> None:
     assert "nothing is changed" in next(structure.changes(replace(plan, applied=())))
 
 
+def test_what_another_plan_has_otherwise_is_told_by_stage() -> None:
+    plan = node_plans()[1].best.plan
+    changed = tuple(
+        replace(a, microbatch=a.microbatch + 1) if a.stage == "train_actor" else a for a in plan.assignments
+    )
+    other = replace(plan, assignments=changed, applied=("stream{chunk=4,unit=sample}",))
+    trained, streamed = structure.differences(plan, other)
+    size = plan.assignment("train_actor").microbatch
+    assert trained == f"train_actor: batch {size + 1} instead of {size}"
+    assert streamed == "structure: stream{chunk=4,unit=sample} instead of no changes"
+    assert list(structure.differences(plan, plan)) == []
+
+
 def test_devices_are_told_by_what_runs_on_them() -> None:
     plan = local_plans()[1].best.plan
     moved = tuple(
@@ -173,9 +186,11 @@ def test_each_bound_is_told_with_its_gap_and_its_meaning_the_highest_first() -> 
         ),
     )
     highest, lane, work = limits.bounds(found)
-    assert highest.startswith("10 s at least (gap 20 %): generate → train_actor wait for each other")
-    assert lane.startswith("6 s at least (gap 100 %): device 0 is busy so long, in any order")
-    assert work.startswith("4 s at least (gap 200 %): all devices of local")
+    assert highest.startswith(
+        "dependencies: 10 s at least (gap 20 %): generate → train_actor wait for each other"
+    )
+    assert lane.startswith("busiest device: 6 s at least (gap 100 %): device 0 is busy so long, in any order")
+    assert work.startswith("total work: 4 s at least (gap 200 %): all devices of local")
     assert work.endswith("no plan beats it")
 
 

@@ -16,7 +16,7 @@ GIVEN = problem("grpo", prompts=4, permissions=Permissions(staleness=1))
 
 @pytest.fixture(scope="module")
 def effects() -> dict[type, Effect]:
-    found = sensitivity(GIVEN, plan_job(GIVEN).best)
+    found = sensitivity(GIVEN, plan_job(GIVEN).best, replan=plan_job)
     return dict(zip((Devices, *(Devices for _ in found[3:]), ShorterTail, Staleness), found, strict=True))
 
 
@@ -50,11 +50,11 @@ def test_device_hours_count_all_devices(effects: dict[type, Effect]) -> None:
 
 
 def test_without_planning_again_the_chosen_plan_is_estimated_again() -> None:
-    (effect,) = sensitivity(GIVEN, plan_job(GIVEN).best, replan=False)
+    (effect,) = sensitivity(GIVEN, plan_job(GIVEN).best, replan=None)
     assert effect.words == ShorterTail().words(GIVEN)
     assert (effect.replanned_seconds, effect.after_seconds) == (None, effect.kept_seconds)
 
 
 def test_changes_that_cannot_be_made_are_left_out() -> None:
     given = replace(GIVEN, workload=replace(GIVEN.workload, response_lengths=constant(8)))
-    assert sensitivity(given, plan_job(given).best, replan=False) == ()
+    assert sensitivity(given, plan_job(given).best, replan=None) == ()

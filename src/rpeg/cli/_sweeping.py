@@ -25,7 +25,7 @@ from rpeg.report.sweep_plot import plot as plotted
 from rpeg.search import Problem, Progress
 from rpeg.search.changes import Change, Devices, MeanResponse, OfKind, Price, Samples, Staleness
 from rpeg.search.sweep import FAILED, Row
-from rpeg.search.target import cheapest
+from rpeg.search.target import Choice, cheapest
 from rpeg.units import count_text, seconds_text
 
 WIDE = 140
@@ -153,18 +153,24 @@ class Kept:
     def add(self, row: Row) -> None:
         self._done += 1
         if row.key not in self.known:
-            self._file.write(json.dumps(row.to_json()) + "\n")
+            self._file.write(_line(row))
             self._file.flush()
 
 
 def _opened(path: Path, rows: Iterable[Row]) -> TextIO:
-    """The file with these rows alone."""
+    """The file with these rows, which at no time has fewer of them."""
     try:
-        file = path.open("w", encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}. Choose another file with --rows.") from None
-    file.writelines(json.dumps(row.to_json()) + "\n" for row in rows)
-    return file
+        partial = path.with_name(f"{path.name}.partial")
+        partial.write_text("".join(map(_line, rows)), encoding="utf-8")
+        partial.replace(path)
+        return path.open("a", encoding="utf-8")
+    except (OSError, ValueError) as error:  # ValueError: a path without a name
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot write {path}: {reason}. Choose another file with --rows.") from None
+
+
+def _line(row: Row) -> str:
+    return json.dumps(row.to_json()) + "\n"
 
 
 def _read(path: Path) -> dict[str, Row]:
@@ -188,34 +194,32 @@ def show(
 ) -> None:
     """Prints the rows and the choice, and writes the plot."""
     choice = None if target is None else cheapest(rows, target)
-    if plot is not None:
-        _write(plot, plotted(rows, target))
     if as_json:
         chosen = None if choice is None else report.choice_json(choice, rows)
         typer.echo(
             json.dumps({"rows": [report.row_json(row, rows) for row in rows], "choice": chosen}, indent=1)
         )
-        return
-    if as_csv:
+    elif as_csv:
         typer.echo(report.rows_csv(rows), nl=False)
-        return
+    else:
+        _print(rows, choice)
+    if plot is not None and any(row.outcome for row in rows):
+        _write(plot, plotted(rows, target))
+        typer.echo(f"The plot is in {plot}.", err=True)
+
+
+def _print(rows: Sequence[Row], choice: Choice | None) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = max(console.width, WIDE)
     if any(row.outcome for row in rows):
         console.print(report.rows_table(rows, console.width, choice.row if choice else None))
         console.print(report.LEGEND, markup=False)
-    for line in report.misses(rows):
+    for line in (*report.misses(rows), *(() if choice is None else report.choice_lines(choice, rows))):
         console.print(line, markup=False, soft_wrap=True)
-    for line in () if choice is None else report.choice_lines(choice, rows):
-        console.print(line, markup=False, soft_wrap=True)
-    if plot is not None:
-        console.print(f"The plot is in {plot}.", markup=False)
 
 
 def _write(path: Path, text: str) -> None:
-    if not text:
-        raise InputError(f"no row has a plan: there is nothing to plot in {path}")
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -45,7 +46,7 @@ def command(
     search: Annotated[
         bool,
         typer.Option(
-            help="On hardware that is not here: search structure, placement and layouts together; else only rank the plans "
+            help="On hardware that is not here: search structure, placement and layouts together; else only rank plans "
             "that people would write down."
         ),
     ] = True,
@@ -89,7 +90,9 @@ def command(
         write_plan(chosen.plan, out)
     if picture is not None:
         _draw(chosen.plan, problem, seed, picture)
-    what_if = _effects(problem, chosen, seed) if sensitivity else ()
+    what_if: tuple[Effect, ...] = ()
+    if sensitivity:
+        what_if = _effects(problem, chosen, partial(plan_job, seed=seed, budget=budget), seed)
     if as_json:
         import json
 
@@ -122,13 +125,17 @@ def _draw(plan: Plan, problem: Problem, seed: int, file: Path) -> None:
     file.write_text(svg(picture_of(plan, problem.facts, seed)), encoding="utf-8")
 
 
-def _effects(problem: Problem, chosen: Candidate, seed: int) -> tuple[Effect, ...]:
+def _effects(
+    problem: Problem, chosen: Candidate, replan: Callable[[Problem], Ranked], seed: int
+) -> tuple[Effect, ...]:
     from rich.console import Console
 
     from rpeg.search import sensitivity
 
     with Console(stderr=True).status("") as status:
-        return sensitivity(problem, chosen, seed=seed, report=lambda words: status.update(f"with {words} …"))
+        return sensitivity(
+            problem, chosen, replan=replan, seed=seed, report=lambda words: status.update(f"with {words} …")
+        )
 
 
 def _which(pick: int | None, ranked: Ranked) -> str:

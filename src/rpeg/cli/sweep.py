@@ -34,7 +34,8 @@ def command(
     rows: Annotated[Path, typer.Option(help="Where rows are kept as they are found.")] = Path("sweep.jsonl"),
     resume: Annotated[bool, typer.Option("--resume", help="Take what is there from the kept rows.")] = False,
     search: Annotated[
-        bool, typer.Option("--search", help="Search on from the good plans at every size (minutes each).")
+        bool,
+        typer.Option("--search", help="Search at every size, as rpeg plan does; else plans by construction."),
     ] = False,
     processes: Annotated[
         int, typer.Option(min=0, help="Sizes that are planned at once; 0: one for each core.")
@@ -42,6 +43,8 @@ def command(
     seed: Annotated[int, typer.Option(help="Fixes the drawn lengths and the search.")] = 0,
 ) -> None:
     """Plan a job at many sizes, on many kinds of devices, with other permissions: all combinations. Starts nothing.
+
+    Exits 2 where no combination has a plan.
 
     \b
     Examples:
@@ -54,6 +57,7 @@ def command(
     """
     from rpeg.cli._planning import problem_of
     from rpeg.cli._sweeping import Asked, Kept, axes_of, pool_of, show, target_of
+    from rpeg.errors import InfeasibleError
     from rpeg.job import load_job
     from rpeg.search import Budget
     from rpeg.search.given import NOTHING
@@ -82,3 +86,5 @@ def command(
     if interrupted:
         typer.echo(f"{len(found)} of {len(at)} rows are in {rows}; --resume goes on from them.", err=True)
         raise KeyboardInterrupt
+    if not any(row.outcome for row in found):
+        raise InfeasibleError("none of these has a plan; `rpeg plan` looks for what would make one fit")

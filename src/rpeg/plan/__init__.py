@@ -6,7 +6,7 @@ from rpeg.plan.item import Item, ItemKind, Slot
 from rpeg.plan.json import digest, plan_from_json, plan_to_json, read_plan, write_plan
 from rpeg.plan.lanes import Cell, Lanes
 from rpeg.plan.lowered import Arc, Copy, Lowered, Task, ids_to_generate
-from rpeg.plan.lowering import coincide, lower
+from rpeg.plan.lowering import coincide, lower, without_items
 from rpeg.plan.members import (
     Members,
     Minibatches,
@@ -67,5 +67,6 @@ __all__ = [
     "stream_chunks",
     "together",
     "violations",
+    "without_items",
     "write_plan",
 ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from rpeg.ir import Kind
 from rpeg.plan.parallelism import Parallelism
@@ -54,12 +56,14 @@ class Assignment:
         """The devices of one replica, or bundle of replicas; none on a host."""
         if isinstance(self.block, Host):
             return ()
-        return tuple(i for rank, i in enumerate(self.block.ids) if self.bundle_of(rank) == item)
+        ranks = _ranks_of(self.parallelism, self.bundles, len(self.block.ids)).get(item, ())
+        return tuple(self.block.ids[rank] for rank in ranks)
 
-    def bundle_of(self, rank: int) -> int:
-        """The bundle (the replica, where there are none) that a rank of the block is in."""
-        replica = self.parallelism.replica_of(rank)
-        return replica * self.bundles // self.parallelism.dp if self.bundles else replica
+    def bundle_numbers(self) -> tuple[int, ...]:
+        """Of each rank of the block the bundle (the replica, where there are none) that it is in."""
+        return _bundle_numbers(
+            self.parallelism, self.bundles, 0 if isinstance(self.block, Host) else len(self.block.ids)
+        )
 
     def all_lanes(self) -> tuple[str, ...]:
         """One of each device and host slot; a plan with bundles has fewer, see `Lowered.lanes`."""
@@ -74,6 +78,21 @@ class Assignment:
         sharded = self.parallelism.zero == 3
         apart = kind is Kind.GENERATE or (kind is Kind.INFERENCE and not sharded)
         return (self.bundles or self.parallelism.dp) if apart else 1
+
+
+@lru_cache(maxsize=1024)
+def _ranks_of(parallelism: Parallelism, bundles: int, devices: int) -> Mapping[int, tuple[int, ...]]:
+    """The ranks of each bundle, or replica."""
+    found: dict[int, list[int]] = {}
+    for rank, item in enumerate(_bundle_numbers(parallelism, bundles, devices)):
+        found.setdefault(item, []).append(rank)
+    return {item: tuple(ranks) for item, ranks in found.items()}
+
+
+@lru_cache(maxsize=1024)
+def _bundle_numbers(parallelism: Parallelism, bundles: int, devices: int) -> tuple[int, ...]:
+    replicas = map(parallelism.replica_of, range(devices))
+    return tuple(r * bundles // parallelism.dp if bundles else r for r in replicas)
 
 
 def device_lane(device: int) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+import numpy as np
+
 from rpeg.plan.assignment import Assignment, Devices, Host, device_lane, host_lane, ranges
 
 
@@ -33,11 +35,21 @@ class Lanes:
 
     def of(self, assignment: Assignment, item: int | None = None) -> tuple[str, ...]:
         """The lanes of one replica (or bundle, or host slot) of a stage; None: of all."""
+        key = assignment, item
+        if key not in self._known:
+            self._known[key] = self._of(assignment, item)
+        return self._known[key]
+
+    @cached_property
+    def _known(self) -> dict[tuple[Assignment, int | None], tuple[str, ...]]:
+        return {}
+
+    def _of(self, assignment: Assignment, item: int | None) -> tuple[str, ...]:
         if isinstance(assignment.block, Host):
             slots = range(assignment.block.slots) if item is None else (item,)
             return tuple(host_lane(assignment.block.node, slot) for slot in slots)
         ids = assignment.block.ids if item is None else assignment.devices_of(item)
-        return tuple(dict.fromkeys(self.lane_of[i] for i in ids))
+        return tuple(dict.fromkeys(map(self.lane_of.__getitem__, ids)))
 
     def cells(self, assignment: Assignment, lanes: Sequence[str]) -> tuple[Cell, ...]:
         """These lanes of a stage by the samples that they work on, in the order of their replicas.
@@ -52,16 +64,20 @@ class Lanes:
 @lru_cache(maxsize=256)
 def lanes_of(assignments: tuple[Assignment, ...]) -> Lanes:
     """Devices are one lane where all stages that use them have them in one bundle; else each is one."""
-    signs: dict[int, list[tuple[int, int]]] = {}
-    for number, assignment in enumerate(assignments):
-        if isinstance(assignment.block, Devices):
-            for rank, device in enumerate(assignment.block.ids):
-                own = assignment.bundle_of(rank) if assignment.bundles else -1 - device
-                signs.setdefault(device, []).append((number, own))
-    alike: dict[tuple[tuple[int, int], ...], list[int]] = {}
-    for device in sorted(signs):
-        alike.setdefault(tuple(signs[device]), []).append(device)
-    return Lanes({device: _name(ids) for ids in alike.values() for device in ids})
+    blocks = [a for a in assignments if isinstance(a.block, Devices)]
+    devices = sorted({i for a in blocks for i in a.block.ids})  # type: ignore[union-attr]
+    place = {device: row for row, device in enumerate(devices)}
+    signs = np.full((len(devices), len(blocks)), -1)
+    for number, a in enumerate(blocks):
+        assert isinstance(a.block, Devices)
+        own = [place[i] for i in a.block.ids]
+        signs[own, number] = a.bundle_numbers() if a.bundles else [-2 - row for row in own]
+    lane_of: dict[int, str] = {}
+    _, lane = np.unique(signs, axis=0, return_inverse=True)
+    for rows in (np.flatnonzero(lane == n) for n in range(lane.max(initial=-1) + 1)):
+        ids = [devices[row] for row in rows]
+        lane_of |= dict.fromkeys(ids, _name(ids))
+    return Lanes(lane_of)
 
 
 @lru_cache(maxsize=1024)

@@ -60,6 +60,11 @@ def lower(graph: Graph, assignments: tuple[Assignment, ...], workload: Workload)
     return replace(lowered, arcs=tuple(dict.fromkeys(arcs(shares, lowered))))
 
 
+def without_items(graph: Graph, assignments: tuple[Assignment, ...]) -> Lowered:
+    """What weights are copied where, and nothing else: enough to know whose memory a stage uses."""
+    return Lowered({}, (), (), tuple(_copies(graph, {a.stage: a for a in assignments})))
+
+
 def coincide(edge: Edge, trainer: Assignment, consumer: Assignment) -> bool:
     """Whether a consumer of weights can use the trainer's own memory: same devices, same layout, no staleness."""
     same = trainer.block == consumer.block and trainer.parallelism.layout == consumer.parallelism.layout

@@ -49,9 +49,9 @@ def speed(candidate: Candidate) -> str:
     e, plan = candidate.estimate, candidate.plan
     devices, each = len(plan.cluster), e.tokens_per_second / len(plan.cluster)
     return (
-        f"{count_text(e.tokens_per_second)} response tokens/s, {count_text(each)} for each of all {devices} devices; they "
-        f"are busy {percent(busy_share(e, plan))} of the step and do {percent(e.mfu)} of the FLOP that they could in it "
-        "(MFU)"
+        f"{count_text(e.tokens_per_second)} response tokens/s, {count_text(each)} for each of all {devices} devices; "
+        f"they are busy {percent(busy_share(e, plan))} of the step and do {percent(e.mfu)} of the FLOP that they could "
+        "in it (MFU)"
     )
 
 

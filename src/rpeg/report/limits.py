@@ -65,11 +65,14 @@ def idle(estimate: Estimate, plan: Plan) -> Iterator[str]:
         yield f"{device_name(unused)} are in no stage's block: idle, and paid for"
 
 
+_BOUNDS = {"lane": "busiest device", "dependencies": "dependencies", "work": "total work"}
+
+
 def bounds(estimate: Estimate) -> Iterator[str]:
     """A line for each bound, the highest first: its seconds, the gap to it, what it means and what it leaves open."""
     for bound in sorted(estimate.bounds.all, key=lambda bound: -bound.seconds):
         gap = percent(estimate.gap_to(bound))
-        yield f"{seconds_text(bound.seconds)} at least (gap {gap}): {_meaning(bound)}"
+        yield f"{_BOUNDS[bound.by]}: {seconds_text(bound.seconds)} at least (gap {gap}): {_meaning(bound)}"
 
 
 def _meaning(bound: Bound) -> str:

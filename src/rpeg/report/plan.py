@@ -47,6 +47,8 @@ def _details(
     ranked: Ranked, chosen: Candidate, problem: Problem, sensitivity: Sequence[Effect]
 ) -> Iterator[tuple[str, list[str]]]:
     e, plan = chosen.estimate, chosen.plan
+    if chosen is not ranked.best:
+        yield "best has", list(structure.differences(plan, ranked.best.plan))
     yield "step", list(forecast.step(e, problem))
     yield "speed", [forecast.speed(chosen)]
     if not problem.is_local:

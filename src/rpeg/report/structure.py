@@ -35,6 +35,27 @@ def changes(plan: Plan) -> Iterator[str]:
         yield "as the algorithm says: nothing is changed about the step"
 
 
+def differences(plan: Plan, other: Plan) -> Iterator[str]:
+    """What another plan has otherwise: a line for each stage of both, and one for its structure."""
+    for a in plan.assignments:
+        theirs = next((b for b in other.assignments if b.stage == a.stage), a)
+        if not (isinstance(a.block, Devices) and isinstance(theirs.block, Devices)):
+            continue
+        cells = zip(_NAMED, _row(other, theirs), _row(plan, a), strict=True)
+        changed = [f"{name}{b} instead of {own}" for name, b, own in cells if b != own]
+        if changed:
+            yield f"{a.stage}: {', '.join(changed)}"
+    if plan.applied != other.applied:
+        yield f"structure: {_structure(other)} instead of {_structure(plan)}"
+
+
+_NAMED = ("", "devices ", "", "batch ", "recompute ", "")
+
+
+def _structure(plan: Plan) -> str:
+    return ", ".join(plan.applied) or "no changes"
+
+
 def _row(plan: Plan, a: Assignment) -> tuple[str, ...]:
     assert isinstance(a.block, Devices)
     kind = plan.graph.stage(a.stage).kind

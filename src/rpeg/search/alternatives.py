@@ -61,6 +61,7 @@ class Key:
             id(problem.facts.architectures),
             problem.workload,
             problem.microbatch,
+            problem.facts.engine,
             problem.facts.trainer,
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from rpeg.errors import GraphError, PlanError
@@ -32,6 +32,9 @@ from rpeg.transforms import Transform
 
 HOT, COLD = 1.0, 0.003
 """Temperatures at the start and at the end of an annealing, in mean worsenings of the objective."""
+
+UNLIMITED = 2**62
+"""More than asking the cost model ever costs."""
 
 NEVER = 1e300
 """Seconds of what is no plan."""
@@ -83,6 +86,10 @@ class Search:
     progress: Progress = field(default_factory=Progress)
     _structures: dict[tuple[str, ...], Structure | None] = field(default_factory=dict)
     _natives: dict[tuple[str, ...], _Native] = field(default_factory=dict)
+
+    def branch(self) -> Search:
+        """A search that knows what this one knows, and asks for itself from here on."""
+        return replace(self, tables=self.tables.copy(), report=None, progress=Progress(), _natives={})
 
     def structure(self, applied: tuple[Transform, ...]) -> Structure | None:
         """The problem's graph under these transforms; None where that cannot be."""
@@ -170,10 +177,12 @@ class Search:
         hot: float = HOT,
         cold: float = COLD,
         placed: bool = False,
+        allowance: int = UNLIMITED,
     ) -> tuple[Found, Found]:
         """(the best state, the last) of so many annealing steps from a state.
 
         hot, cold: temperatures, in mean worsenings; hot 0 takes only what is no worse. placed: blocks stay as they are.
+        allowance: what asking the cost model may cost, about in milliseconds; then known rows must do.
         """
         s, stages = start.structure, len(start.structure.names)
         now, trial, best = (self.space.state(stages) for _ in range(3))
@@ -181,9 +190,8 @@ class Search:
             for target, source in zip(state, start.state, strict=True):
                 target[:] = source
         native, by = self._native(s), ctypes.byref
-        chain = Chain(
-            steps=steps, placed=placed, random=2 * seed + 0x9E3779B97F4A7C15, hot=hot, cold=cold, spread=0.05
-        )
+        chain = Chain(steps=steps, placed=placed, hot=hot, cold=cold, spread=0.05, allowance=allowance)
+        chain.random = 2 * seed + 0x9E3779B97F4A7C15
         chain.now = chain.best = start.objective
         states = [state_struct(state) for state in (now, trial, best)]
         while True:

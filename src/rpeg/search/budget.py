@@ -11,12 +11,14 @@ class Budget:
     """chains: walks from different starts. rounds: structures that each goes through. burst: annealing steps in each.
 
     probe: annealing steps with which the structures next to it are looked at.
+    asking: what each burst may cost the cost model, about in milliseconds; later ones know what earlier ones asked.
     """
 
     chains: int = 4
     rounds: int = 6
     burst: int = 12000
     probe: int = 600
+    asking: int = 600
 
 
 @dataclass

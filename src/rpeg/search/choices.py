@@ -30,8 +30,8 @@ def layouts(problem: Problem, stage: Stage, devices: int, width: int, align: int
             plain = Parallelism(
                 dp=dp, tp=tp, pp=pp, ep=ep, sequence_parallel=tp > 1 and stage.kind is not Kind.GENERATE
             )
-            if _divides(problem, stage, plain):
-                yield from _sharded(problem, stage, plain, width)
+            if divides(problem, stage, plain):
+                yield from sharded(problem, stage, plain, width)
 
 
 def pieces(problem: Problem, stage: Stage, layout: Parallelism) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -49,7 +49,7 @@ def _degrees(models: Sequence[Architecture], devices: int, most: int) -> Iterato
     legal = [
         tp
         for tp in (2**i for i in range(7))
-        if tp <= most and devices % tp == 0 and all(_cuts(model, tp) for model in models)
+        if tp <= most and devices % tp == 0 and all(cuts(model, tp) for model in models)
     ]
     yield from ((tp, 1) for tp in legal)
     for tp in legal[-2:]:
@@ -60,7 +60,8 @@ def _degrees(models: Sequence[Architecture], devices: int, most: int) -> Iterato
             pp *= 2
 
 
-def _cuts(model: Architecture, tp: int) -> bool:
+def cuts(model: Architecture, tp: int) -> bool:
+    """Whether tensor parallelism of this degree cuts the heads of a model equally."""
     kv = model.latent is not None or model.kv_heads % tp == 0 or tp % model.kv_heads == 0
     return model.heads % tp == 0 and kv
 
@@ -74,14 +75,15 @@ def _expert_degrees(models: Sequence[Architecture], devices: int, tp: int, width
                 yield ep
 
 
-def _divides(problem: Problem, stage: Stage, layout: Parallelism) -> bool:
+def divides(problem: Problem, stage: Stage, layout: Parallelism) -> bool:
+    """Whether every replica has an equal share of a minibatch, or something to generate or to score."""
     w = problem.workload
     if stage.kind is Kind.TRAIN:
         return (w.samples // w.minibatches) % layout.dp == 0
     return layout.dp <= (w.prompts if stage.kind is Kind.GENERATE else w.samples)
 
 
-def _sharded(problem: Problem, stage: Stage, plain: Parallelism, width: int) -> Iterator[Parallelism]:
+def sharded(problem: Problem, stage: Stage, plain: Parallelism, width: int) -> Iterator[Parallelism]:
     """Whole replicas and ZeRO, within nodes and over all, as the stage's stack does it."""
     if stage.kind is not Kind.TRAIN or plain.dp == 1:
         yield plain

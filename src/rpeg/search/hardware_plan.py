@@ -10,6 +10,7 @@ from rpeg.ir import Kind
 from rpeg.plan import Assignment, Devices, Plan, check
 from rpeg.search.anneal import Found, Search
 from rpeg.search.baselines.starts import placed, starts
+from rpeg.search.branches import walked
 from rpeg.search.budget import Budget, Progress
 from rpeg.search.constructions import Construction
 from rpeg.search.decode import plan_of, shifts_of, with_observers
@@ -19,7 +20,6 @@ from rpeg.search.placements import Placement
 from rpeg.search.problem import Problem
 from rpeg.search.space import space
 from rpeg.search.tables import Tables
-from rpeg.search.walk import walk
 from rpeg.sim import Draws, Memo, StageCosts, ordered
 from rpeg.sim.hardware import check_layouts
 from rpeg.transforms.asynchrony import BoundedAsynchrony
@@ -54,11 +54,10 @@ def found_starts(search: Search, seed: int, steps: int = PLACED) -> list[Found]:
 
 def best_of(search: Search, budget: Budget, seed: int, begun: list[Found]) -> list[Found]:
     """The starts and the best of every structure that the chains came to, the best first."""
-    found = list(begun)
     order = _diverse(begun)
-    for chain in range(budget.chains if order else 0):
-        start = order[chain % len(order)]
-        found += walk(search, start, budget, seed * 7919 + chain)
+    count = budget.chains if order else 0
+    chains = [(order[chain % len(order)], seed * 7919 + chain) for chain in range(count)]
+    found = [*begun, *walked(search, chains, budget)]
     return sorted(found, key=lambda one: (one.objective, len(one.structure.applied)))
 
 

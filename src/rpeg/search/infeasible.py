@@ -83,7 +83,7 @@ class Infeasible(InfeasibleError):
             return (
                 f"{said}\nNo single change that was tried is enough: take smaller models, or several at once."
             )
-        return "\n".join((said, "It would fit with either of:", *map(self._way, self.ways)))
+        return "\n".join((said, "It would fit with any one of these:", *map(self._way, self.ways)))
 
     def _way(self, change: Change) -> str:
         learning = change.learning(self.problem)

@@ -13,18 +13,15 @@ from rpeg.architecture import Architecture
 from rpeg.cluster import Cluster
 from rpeg.errors import InputError
 from rpeg.ir import Graph, Kind, Stage
-from rpeg.plan import Assignment, Devices, Host, Parallelism, Plan, lower
+from rpeg.plan import Assignment, Devices, Host, Parallelism, Plan, without_items
+from rpeg.search import choices
 from rpeg.search.alternatives import Alternative, Key, alternative
 from rpeg.search.problem import Problem
-from rpeg.sim.hardware.layouts import mean_tokens
 from rpeg.sim.hardware.memory import tenant_of, uses
 from rpeg.sim.hardware.sites import site
 
 # Blocks of more devices are worked on in bundles, at most so many.
 _SINGLE, _BUNDLES = 64, 8
-
-# Responses that an engine's replica holds at once; tokens of a micro-batch: more hardly use a device better.
-_ROWS, _TOKENS = 256, (16384, 4096)
 
 # Rounds in which layouts are chosen anew for what the others leave.
 _ROUNDS = 3
@@ -118,7 +115,7 @@ def _options(
     width = site(problem.cluster, Devices(block)).fabric.devices_per_node
     for tp, pp in (fixed,) if fixed else degrees(architectures, len(block), width):
         for layout in sharded(problem, stage, len(block), width, tp, pp):
-            if divides(problem, stage, layout):
+            if choices.divides(problem, stage, layout):
                 for microbatch, recompute in pieces(problem, stage, layout):
                     yield Assignment(stage.name, Devices(block), layout, microbatch, recompute=recompute)
 
@@ -129,7 +126,7 @@ def degrees(architectures: Iterable[Architecture], devices: int, width: int) -> 
     legal = [
         tp
         for tp in (1, 2, 4, 8)
-        if tp <= width and devices % tp == 0 and all(_cuts(model, tp) for model in models)
+        if tp <= width and devices % tp == 0 and all(choices.cuts(model, tp) for model in models)
     ] or [1]
     yield from ((tp, 1) for tp in legal)
     pp = 2
@@ -139,51 +136,21 @@ def degrees(architectures: Iterable[Architecture], devices: int, width: int) -> 
         pp *= 2
 
 
-def _cuts(model: Architecture, tp: int) -> bool:
-    kv = model.latent is not None or model.kv_heads % tp == 0 or tp % model.kv_heads == 0
-    return model.heads % tp == 0 and kv
-
-
 def sharded(
     problem: Problem, stage: Stage, devices: int, width: int, tp: int, pp: int
 ) -> Iterator[Parallelism]:
     """Whole replicas and ZeRO, within nodes and over all, as the stage's stack does it."""
     dp = devices // (tp * pp)
     plain = Parallelism(dp=dp, tp=tp, pp=pp, sequence_parallel=tp > 1 and stage.kind is not Kind.GENERATE)
-    if stage.kind is not Kind.TRAIN:
-        yield plain
-    if stage.kind is Kind.GENERATE or dp == 1:
-        if stage.kind is Kind.TRAIN:
-            yield plain
-        return
-    if problem.facts.trainer == "megatron":
-        if stage.kind is Kind.TRAIN:
-            yield replace(plain, zero=1)
-        return
-    yield replace(plain, zero=3)
-    for shard in (width // tp, 8 * width // tp):
-        if 1 < shard < dp and dp % shard == 0 and stage.kind is Kind.TRAIN:
-            yield replace(plain, zero=3, shard=shard)
-
-
-def divides(problem: Problem, stage: Stage, layout: Parallelism) -> bool:
-    """Whether every replica has an equal share of a minibatch, or something to generate or to score."""
-    w = problem.workload
-    if stage.kind is Kind.TRAIN:
-        return (w.samples // w.minibatches) % layout.dp == 0
-    return layout.dp <= (w.prompts if stage.kind is Kind.GENERATE else w.samples)
+    yield from choices.sharded(problem, stage, plain, width)
 
 
 def pieces(problem: Problem, stage: Stage, layout: Parallelism) -> Iterator[tuple[int, str]]:
     """(micro-batch, recompute): sizes that use a device well, as far as the job and the batch allow them."""
-    w = problem.workload
     if stage.kind is Kind.GENERATE:
-        yield min(_ROWS, -(-w.samples // layout.dp)), "none"
+        yield min(choices.ROWS, -(-problem.workload.samples // layout.dp)), "none"
         return
-    updates = w.minibatches if stage.kind is Kind.TRAIN else 1
-    most = max(1, min(problem.microbatch, -(-w.samples // (updates * layout.dp))))
-    sizes = sorted({max(1, min(most, tokens // mean_tokens(w))) for tokens in _TOKENS}, reverse=True)
-    for recompute in ("none", "full") if stage.kind is Kind.TRAIN else ("none",):
+    for recompute, sizes in choices.pieces(problem, stage, layout):
         yield from ((size, recompute) for size in sizes)
 
 
@@ -217,7 +184,7 @@ def best_option(
 def _taken(problem: Problem, chosen: tuple[Assignment, ...]) -> dict[str, float]:
     """Bytes of a device of each stage that other tenants keep while it runs."""
     plan = Plan(problem.graph, problem.cluster, problem.workload, chosen)
-    lowered = lower(plan.graph, plan.assignments, plan.workload)
+    lowered = without_items(plan.graph, plan.assignments)
     blocks = {a.stage: set(a.block.ids) for a in chosen if isinstance(a.block, Devices)}
     found = {}
     for name, ids in blocks.items():

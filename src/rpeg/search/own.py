@@ -10,9 +10,10 @@ from rpeg.errors import InputError
 from rpeg.ir import Graph, Kind, Stage
 from rpeg.plan import Assignment, Devices, Host, Parallelism, Plan, check, lower
 from rpeg.search.candidate import Baseline, Candidate
+from rpeg.search.choices import divides
 from rpeg.search.constructions import Construction
 from rpeg.search.given import blocks, cut, sized
-from rpeg.search.layouts import best_option, bundles_of, divides, offload_at, pieces, sharded
+from rpeg.search.layouts import best_option, bundles_of, offload_at, pieces, sharded
 from rpeg.search.placements import Placement, Sizes, placements, sizes_of
 from rpeg.search.problem import Problem
 from rpeg.search.structures import generators
@@ -139,13 +140,9 @@ def _assembled(
 ) -> Plan:
     """Raises PlanError where a layout that is said does not divide its model, with both numbers."""
     problem = replace(problem, graph=construction.graph)
-    chooser = _Chooser(problem, construction.placement.blocks, sizes, taken, {})
-    graph = construction.graph
-    for stage in sorted(graph.stages, key=lambda s: s.kind is not Kind.TRAIN):
-        chooser.found[stage.name] = chooser.assigned(stage)
-    assigned = tuple(chooser.found[stage.name] for stage in graph.stages)
+    assigned = _Chooser(problem, construction.placement.blocks, sizes, taken).assignments()
     applied = tuple(map(str, construction.applied))
-    plan = Plan(graph, problem.cluster, problem.workload, assigned, (), applied)
+    plan = Plan(problem.graph, problem.cluster, problem.workload, assigned, (), applied)
     if not problem.is_local:
         check_layouts(plan, problem.facts)
     return plan
@@ -153,16 +150,24 @@ def _assembled(
 
 @dataclass(frozen=True)
 class _Chooser:
-    """found: the assignments so far, trainers first. taken: bytes that a stage's devices have not got."""
+    """Assignments as they are said, and the fastest of what that leaves open.
+
+    taken: bytes that a stage's devices have not got for it.
+    """
 
     problem: Problem
     blocks: Mapping[str, tuple[int, ...]]
     sizes: Sizes
     taken: Mapping[str, float]
-    found: dict[str, Assignment]
 
-    def assigned(self, stage: Stage) -> Assignment:
-        """As it is said, and the fastest of what that leaves open."""
+    def assignments(self) -> tuple[Assignment, ...]:
+        """Of all stages, in their order; trainers are chosen first."""
+        found: dict[str, Assignment] = {}
+        for stage in sorted(self.problem.graph.stages, key=lambda s: s.kind is not Kind.TRAIN):
+            found[stage.name] = self._assigned(stage, found)
+        return tuple(found[stage.name] for stage in self.problem.graph.stages)
+
+    def _assigned(self, stage: Stage, found: Mapping[str, Assignment]) -> Assignment:
         if not stage.models:
             return Assignment(stage.name, Host(0))
         wish, block = self.problem.given.of(stage.name), self.blocks[stage.name]
@@ -171,7 +176,7 @@ class _Chooser:
         trainer = self.problem.graph.trainer(stage.models[0])
         scores = stage.kind is Kind.INFERENCE and trainer is not None
         if scores and trainer is not None and self.blocks[trainer.name] == block and not wish.cuts:
-            own = replace(self.found[trainer.name], stage=stage.name, recompute="none", offload="none")
+            own = replace(found[trainer.name], stage=stage.name, recompute="none", offload="none")
             return sized(wish, own)  # the same layout: it uses the trainer's weights
         options = list(self._options(stage, block))
         if not options:

@@ -46,7 +46,10 @@ def plan_job(
     if budget is not None and not problem.is_local and problem.graph.selector is None:
         from rpeg.search.searched import searched
 
-        ranked = searched(problem, seed=seed, budget=budget, report=report)
+        try:
+            ranked = searched(problem, seed=seed, budget=budget, report=report)
+        except Infeasible:
+            ranked = _constructed(estimator)  # says what is short, or has what the search overlooked
     else:
         ranked = _constructed(estimator)
     compared = baselines(estimator, [c for c in ranked.candidates if c.estimate.step.steps >= FINAL_STEPS])

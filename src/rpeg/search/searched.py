@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from rpeg.errors import InputError, PlanError
+from rpeg.errors import PlanError
 from rpeg.ir import Stage
-from rpeg.plan import Plan, lower
 from rpeg.search.anneal import Found, Search
 from rpeg.search.budget import Budget, Progress
 from rpeg.search.candidate import Candidate, Misfit, Ranked
@@ -20,11 +19,11 @@ from rpeg.search.hardware_plan import (
     plan_from,
     search_of,
 )
-from rpeg.search.infeasible import Infeasible, Shortage
+from rpeg.search.infeasible import Infeasible
 from rpeg.search.problem import Problem
-from rpeg.sim import Draws, Memo, device_memory, estimate
+from rpeg.sim import Draws, Memo, estimate
 
-FINAL_STEPS, FINALISTS = 10, 6
+FINAL_STEPS, FINALISTS = 10, 5
 """Steady steps over which plans are estimated in the end, and how many of different kinds are."""
 
 APART = 2
@@ -41,24 +40,32 @@ def searched(
     budget: Budget | None = None,
     report: Callable[[Progress], None] | None = None,
 ) -> Ranked:
-    """The best plans of different kinds, and the starts that they had to beat. The same for the same arguments.
+    """The best plans of different kinds. The same for the same arguments.
 
-    Raises Infeasible where none fits: stage, phase, how many GiB are missing. report: is told how the search goes on.
+    Raises Infeasible where none fits. report: is told how the search goes on.
     """
     search = search_of(problem, seed, report)
     begun = found_starts(search, seed)
     found = best_of(search, budget or Budget(), seed, begun)
     if not any(one.fits for one in found):
-        raise _infeasible(search, found)
+        raise Infeasible(problem, "the search", "none of the plans that it came to fits")
     memo: Memo = {}
     finals = distinct(found, FINALISTS)
-    named = [one for one in distinct(sorted(begun, key=lambda one: one.objective), 3) if one not in finals]
-    made = [c for one in (*finals, *named) if (c := _candidate(search, one, memo)) is not None]
+    finals += [one for one in found if _is_plain(one) and one not in finals][:1]
+    made = [c for one in finals if (c := _candidate(search, one, memo)) is not None]
     if not made:
-        raise _infeasible(search, found)
+        raise Infeasible(problem, "the search", "none of the plans that it came to fits")
     leading = [c for one in finals[:APART] if (c := _candidate(search, one, memo, apart=True)) is not None]
     ranked = sorted((*made, *leading), key=_promised)
     return Ranked(tuple(_simplest_first(_one_each(ranked))), tuple(_left_out(begun)))
+
+
+def _is_plain(found: Found) -> bool:
+    """All stages on one block, of the graph as it is: what most people run, and the first to compare with."""
+    blocks = {
+        mask for mask, kind in zip(found.state.mask.tolist(), found.structure.shape.kind, strict=True) if kind
+    }
+    return found.fits and not found.structure.applied and len(blocks) == 1
 
 
 def _candidate(search: Search, found: Found, memo: Memo, *, apart: bool = False) -> Candidate | None:
@@ -120,23 +127,3 @@ def _device_seconds(search: Search) -> Callable[[Stage], float]:
             key = placed.profile.stage.kind, placed.profile.stage.calls
             least[key] = min(seconds * placed.devices, least.get(key, math.inf))
     return lambda stage: least.get((stage.kind, stage.calls), 0.0)
-
-
-def _infeasible(search: Search, found: list[Found]) -> Infeasible:
-    problem = search.problem
-    plans = ((one, plan) for one in found if (plan := _unfit(search, one)) is not None)
-    first = next(plans, None)
-    if first is None:
-        reason = f"no layout divides the batch of {problem.workload.samples} samples and its models"
-        return Infeasible(problem, "every stage", reason)
-    nearest, plan = first
-    memory = device_memory(plan, lower(plan.graph, plan.assignments, plan.workload), problem.facts)
-    tightest = max(memory, key=lambda m: m.short_bytes / m.capacity_bytes)
-    return Infeasible(problem, nearest.name, Shortage.of(plan, tightest))
-
-
-def _unfit(search: Search, one: Found) -> Plan | None:
-    try:
-        return plan_from(search, one, {}, Draws(search.problem.workload, search.draws.seed))
-    except (PlanError, InputError):
-        return None

@@ -7,15 +7,16 @@ from dataclasses import dataclass, replace
 
 from rpeg.errors import InputError
 from rpeg.plan import check
-from rpeg.search.candidate import Candidate
+from rpeg.search.candidate import Candidate, Ranked
 from rpeg.search.changes import Change, Devices, FasterLinks, ShorterTail, Staleness, more_nodes
 from rpeg.search.estimator import FINAL_STEPS
 from rpeg.search.problem import Problem
-from rpeg.search.rank import plan_job
 from rpeg.sim import Draws, estimate
 
 WORTH = 0.01
 """Share of the step that a node must bring; where it does not, twice the devices are looked at too."""
+
+Replan = Callable[[Problem], Ranked]
 
 
 @dataclass(frozen=True)
@@ -63,52 +64,45 @@ def sensitivity(
     problem: Problem,
     chosen: Candidate,
     *,
+    replan: Replan | None,
     seed: int = 0,
-    replan: bool = True,
     report: Callable[[str], None] = lambda words: None,
 ) -> tuple[Effect, ...]:
     """What each of the usual changes brings over the plan chosen for a problem; those that cannot be made are left out.
 
-    replan: whether plans are looked for anew, from constructions; else the chosen one is estimated again, and changes
-    that only add plans are left out.
-    report: is told what is looked at.
+    replan: plans a changed problem, as the problem was; None estimates the chosen plan again, and leaves changes out
+    that only add plans. report: is told what is looked at.
     """
-    return tuple(_effects(problem, chosen, seed, replan, report))
+    found: list[Effect] = []
+    for change in usual_changes(problem):
+        if replan or not change.widens:
+            found += _effects(problem, chosen, change, replan, seed, report)
+            if isinstance(change, Devices) and found and found[-1].saved < WORTH:
+                found += _effects(problem, chosen, Devices(2 * len(problem.cluster)), replan, seed, report)
+    return tuple(found)
 
 
 def _effects(
-    problem: Problem, chosen: Candidate, seed: int, replan: bool, report: Callable[[str], None]
+    problem: Problem,
+    chosen: Candidate,
+    change: Change,
+    replan: Replan | None,
+    seed: int,
+    report: Callable[[str], None],
 ) -> Iterator[Effect]:
-    for change in usual_changes(problem):
-        if change.widens and not replan:
-            continue
-        try:
-            change.apply(problem)
-        except InputError:
-            continue
-        report(change.words(problem))
-        effect = effect_of(problem, chosen, change, seed=seed, replan=replan)
-        yield effect
-        if isinstance(change, Devices) and effect.saved < WORTH:
-            twice = Devices(2 * len(problem.cluster))
-            report(twice.words(problem))
-            yield effect_of(problem, chosen, twice, seed=seed, replan=replan)
-
-
-def effect_of(
-    problem: Problem, chosen: Candidate, change: Change, *, seed: int = 0, replan: bool = True
-) -> Effect:
-    """Of one change. InputError where it cannot be made."""
-    changed = change.apply(problem)
-    before = chosen.estimate.step.mean_seconds
-    kept = _kept_seconds(changed, chosen, seed)
-    again, plan, reason = _replanned(changed, seed) if replan else (None, "", "not looked for")
-    return Effect(
+    """Of one change; none where it cannot be made."""
+    try:
+        changed = change.apply(problem)
+    except InputError:
+        return
+    report(change.words(problem))
+    again, plan, reason = _replanned(changed, replan) if replan else (None, "", "not looked for")
+    yield Effect(
         change.words(problem),
         change.cost(problem),
         change.learning(problem),
-        before,
-        kept,
+        chosen.estimate.step.mean_seconds,
+        _kept_seconds(changed, chosen, seed),
         again,
         plan,
         reason,
@@ -129,10 +123,10 @@ def _kept_seconds(changed: Problem, chosen: Candidate, seed: int) -> float | Non
     return found.step.mean_seconds if found.fits else None
 
 
-def _replanned(changed: Problem, seed: int) -> tuple[float | None, str, str]:
+def _replanned(changed: Problem, replan: Replan) -> tuple[float | None, str, str]:
     """(mean step, name, why there is none)."""
     try:
-        best = plan_job(changed, seed=seed).best
+        best = replan(changed).best
     except InputError as error:
         return None, "", str(error)
     return best.estimate.step.mean_seconds, best.name, ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -60,6 +61,16 @@ class Tables:
         )
         self._transfers = 0
         self._native: tuple[Rows, Struct] | None = None
+
+    def copy(self) -> Tables:
+        """With rows of its own."""
+        made = copy(self)
+        made._native = None
+        made.rows = Rows(**{name: array.copy() for name, array in self.rows._asdict().items()})
+        made.placed, made._profiles = list(self.placed), list(self._profiles)
+        made._numbers, made._layouts = dict(self._numbers), dict(self._layouts)
+        made._held, made._models = dict(self._held), dict(self._models)
+        return made
 
     @property
     def site(self) -> Site:

@@ -25,7 +25,7 @@ WORSE = 0.03
 def walk(search: Search, start: Found, budget: Budget, seed: int) -> Iterator[Found]:
     """What annealing found in each structure that the chain came to. Counted in steps: the same for the same seed."""
     random = Random(seed)
-    here = _annealed(search, start, budget.burst, random)
+    here = _annealed(search, start, budget, random)
     yield here
     best = here
     for turn in range(1, budget.rounds):
@@ -33,7 +33,7 @@ def walk(search: Search, start: Found, budget: Budget, seed: int) -> Iterator[Fo
         probes = [here, *_probes(search, here, budget, random)]
         yield from probes[1:]
         chosen = min(probes, key=lambda one: one.objective - temperature * _gumbel(random))
-        found = _annealed(search, chosen, budget.burst, random)
+        found = _annealed(search, chosen, budget, random)
         yield found
         here = found
         best = min(best, found, key=lambda one: one.objective)
@@ -41,11 +41,11 @@ def walk(search: Search, start: Found, budget: Budget, seed: int) -> Iterator[Fo
             here = best
 
 
-def _annealed(search: Search, start: Found, steps: int, random: Random) -> Found:
+def _annealed(search: Search, start: Found, budget: Budget, random: Random) -> Found:
     """The best of an annealing that begins hot and of one that begins where that ended, cold."""
-    hot, _ = search.burst(start, steps - steps // 4, random.getrandbits(62))
-    cold, _ = search.burst(hot, steps // 4, random.getrandbits(62), hot=0.0)
-    return cold
+    cold = budget.burst // 4
+    found, _ = search.burst(start, budget.burst - cold, random.getrandbits(62), allowance=budget.asking)
+    return search.burst(found, cold, random.getrandbits(62), hot=0.0, allowance=budget.asking // 4)[0]
 
 
 def _probes(search: Search, here: Found, budget: Budget, random: Random) -> Iterator[Found]:

@@ -22,30 +22,25 @@ def one_layout(problem: Problem) -> Family:
         tuple(
             _construction(problem, p) for together in _together(problem) for p in _common(problem, together)
         ),
+        in_turn=True,
     )
 
 
 def trained_in_one_layout(problem: Problem, name: str) -> Family:
     """Training and scoring in one layout, generation in the one that suits it; includes `one_layout`."""
     found = [
-        _construction(problem, _with(problem, together, layout, generates=False))
+        _construction(problem, _trained(problem, together, layout))
         for together in _together(problem)
         for layout in _layouts(problem, together)
     ]
-    return Family(name, tuple(found), (one_layout(problem),))
+    return Family(name, tuple(found), (one_layout(problem),), in_turn=True)
 
 
 def a_layout_each(problem: Problem) -> Family:
-    """Each stage in the layout that suits it, generation in any; includes the families with fewer layouts."""
-    found = []
-    for together in _together(problem):
-        found.append(_construction(problem, together))
-        for layout in _layouts(problem, together):
-            found.append(_construction(problem, _with(problem, together, layout, generates=True)))
+    """Each stage in the layout that suits it; includes the families with fewer layouts, and what a search has found."""
     fewer = trained_in_one_layout(problem, "colocated, one layout to train and one to generate")
-    return Family(
-        "colocated, a layout per stage", tuple(found), (fewer,), takes=partial(_is_colocated, problem)
-    )
+    found = tuple(_construction(problem, together) for together in _together(problem))
+    return Family("colocated, a layout per stage", found, (fewer,), takes=partial(_is_colocated, problem))
 
 
 def any_layout(problem: Problem) -> Family:
@@ -89,12 +84,11 @@ def _layouts(problem: Problem, together: Placement) -> Iterator[Degrees]:
     yield from degrees(architectures, len(block), node_width(problem, block))
 
 
-def _with(problem: Problem, together: Placement, layout: Degrees, *, generates: bool) -> Placement:
-    """A layout for what generates, or for what does not."""
+def _trained(problem: Problem, together: Placement, layout: Degrees) -> Placement:
+    """A layout for all that does not generate."""
     graph = problem.graph
-    names = [n for n in together.blocks if (graph.stage(n).kind is Kind.GENERATE) is generates]
-    who = "generation" if generates else "training"
-    return together.with_degrees(dict.fromkeys(names, layout), f"{who} {_words(layout)}")
+    names = [name for name in together.blocks if graph.stage(name).kind is not Kind.GENERATE]
+    return together.with_degrees(dict.fromkeys(names, layout), f"training {_words(layout)}")
 
 
 def _models(problem: Problem, name: str) -> tuple[str, ...]:

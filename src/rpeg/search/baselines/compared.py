@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rpeg.search.baselines.family import Family
 from rpeg.search.candidate import Baseline, Candidate, Misfit
-from rpeg.search.estimator import Estimator
+from rpeg.search.estimator import Estimator, Sketch
 from rpeg.search.placements import sizes_of
 
 
@@ -31,26 +32,38 @@ class Compared:
     def _baseline(self, family: Family) -> Baseline:
         if family.refused:
             return Baseline(family.name, None, family.refused)
-        screened = [self.estimator.screened(member) for member in family.members]
-        found = [one for one in screened if isinstance(one, Candidate)]
-        finals = [self.estimator.final(one) for one in self._leading(found)]
-        finals += [b.candidate for f in family.includes if (b := self.baseline(f)).candidate is not None]
+        finals = [b.candidate for f in family.includes if (b := self.baseline(f)).candidate is not None]
         finals += [one for one in self.searched if family.takes(one)]
+        sketched = list(self._sketched(family, min(map(_mean_seconds, finals), default=math.inf)))
+        found = [one for one in sketched if isinstance(one, Sketch)]
+        finals += [self.estimator.final(one) for one in self._leading(found)]
         if not finals:
-            return Baseline(family.name, None, _reason([one for one in screened if isinstance(one, Misfit)]))
+            return Baseline(family.name, None, _reason([one for one in sketched if isinstance(one, Misfit)]))
         return Baseline(family.name, min(finals, key=_mean_seconds))
 
-    def _leading(self, found: Sequence[Candidate]) -> Iterator[Candidate]:
+    def _sketched(self, family: Family, limit: float) -> Iterator[Sketch | Misfit]:
+        """Members over a few steps; of a family that works in turn those whose stages alone take less than the best."""
+        alone = self.estimator.in_turn_seconds
+        bounds = {m.name: alone(m) if family.in_turn else 0.0 for m in family.members}
+        for member in sorted(family.members, key=lambda m: bounds[m.name]):
+            if bounds[member.name] >= limit < math.inf:
+                break
+            found = self.estimator.sketched(member)
+            if isinstance(found, Sketch):
+                limit = min(limit, found.seconds)
+            yield found
+
+    def _leading(self, found: Sequence[Sketch]) -> Iterator[Sketch]:
         """The fastest, and the same with all offloaded that can be: what rests on a device takes room from a cache."""
         if not found:
             return
-        best = min(found, key=_mean_seconds)
+        best = min(found, key=lambda one: one.seconds)
         yield best
         if self.estimator.problem.is_local:
             return
         *_, least = sizes_of(self.estimator.problem)
-        emptied = self.estimator.at(best.construction, least)
-        if isinstance(emptied, Candidate) and emptied.plan != best.plan:
+        emptied = self.estimator.sketch(best.construction, least)
+        if isinstance(emptied, Sketch) and emptied.plan != best.plan:
             yield emptied
 
 

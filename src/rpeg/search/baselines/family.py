@@ -18,7 +18,7 @@ class Family:
     """members: constructions, the best of which stands for all. includes: families whose members are members too.
 
     refused: why the job allows none, in one line; "" where there are members. takes: whether a plan that a search has
-    found is of this family too.
+    found is of this family too. in_turn: stages of a member run one after another.
     """
 
     name: str
@@ -26,3 +26,4 @@ class Family:
     includes: tuple[Family, ...] = ()
     refused: str = ""
     takes: Callable[[Candidate], bool] = _none
+    in_turn: bool = False

@@ -164,4 +164,6 @@ def _price(before: Cluster, after: Cluster) -> str:
     if before.price_per_hour is None or after.price_per_hour is None:
         return ""
     more = after.price_per_hour - before.price_per_hour
+    if not more:
+        return "at the same price"
     return f"{abs(more):,.2f} an hour {'more' if more >= 0 else 'less'}"

@@ -157,11 +157,11 @@ class Chain(ctypes.Structure):
     """How far an annealing has come.
 
     random: never 0. hot, cold: of the temperature, in mean worsenings (`spread`). now, best: objectives. best_seconds:
-    inf where the best does not fit.
+    inf where the best does not fit. allowance: what rows that are missing may still cost to ask, about in milliseconds.
     """
 
     _fields_ = [
-        *((name, _Number) for name in ("step", "steps", "placed", "evaluations", "accepted")),
+        *((name, _Number) for name in ("step", "steps", "placed", "evaluations", "accepted", "allowance")),
         ("random", ctypes.c_uint64),
         *((name, _Real) for name in ("hot", "cold", "spread", "now", "best", "best_seconds")),
     ]

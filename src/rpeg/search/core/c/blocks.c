@@ -61,9 +61,10 @@ const num *options_of(const Shape *shape, const Rows *rows, int stage, int kind,
 /* Work that was seen elsewhere may shrink by so much on another block: below it, a row is not asked for. */
 static const double SHRINKS = 0.9;
 
-/* The row of every stage's option. Seconds that a step takes at least: where that is beyond what matters, rows that are
-   missing are not asked for, but thought of as at least as much work as the least known. */
-int choose(const Shape *shape, const Rows *rows, const Site *site, const State *state, Work *w, double beyond, double *least)
+/* The row of every stage's option, and seconds that a step takes at least. A row that is missing is thought of as at least
+   as much work as the least known; where a step then takes longer than `asking`, it is not asked for: no plan. */
+int choose(const Shape *shape, const Rows *rows, const Site *site, const State *state, Work *w, double beyond, double asking,
+           double *least)
 {
     double lanes[MOST_ISLANDS] = {0.0};
     int missing = 0;
@@ -91,7 +92,8 @@ int choose(const Shape *shape, const Rows *rows, const Site *site, const State *
             if (lanes[i] > *least) *least = lanes[i];
         }
     }
-    return missing && *least <= beyond ? MISSING_OPTIONS : OK;
+    if (!missing || *least > beyond) return OK;
+    return *least <= asking ? MISSING_OPTIONS : INVALID;
 }
 
 /* Which stages use the trainer's own weights; of each weights edge the first that its copy serves, else NONE. */

@@ -8,6 +8,7 @@ static const double PENALTY = 6.0, UNFIT = 0.2, NEVER = 1e300;
 
 typedef struct {
     num step, steps, placed, evaluations, accepted;
+    num allowance;                                         /* for rows that are missing: what they cost to ask, see PRICES */
     Random random;
     double hot, cold;                                      /* of the temperature, in mean worsenings */
     double spread;                                         /* mean worsening of the objective, as moves show it */
@@ -21,6 +22,12 @@ double rpeg_objective(double seconds, double shortage)
     return log(seconds > 1e-12 ? seconds : 1e-12) + (shortage > 0.0 ? log(1.0 + PENALTY * shortage) + UNFIT : 0.0);
 }
 
+/* What it costs to ask for a row that is missing, about in milliseconds: options, a level of a cache, a transfer. */
+static const num PRICES[] = {0, 0, 25, 12, 1};
+
+/* Rows are asked for where the step may be no longer than so many times what it is. */
+static const double HOPES = 1.02;
+
 /* Steps until chain->steps; the code of what is missing, or OK at the end. */
 int rpeg_anneal(const Shape *shape, const Rows *rows, const Site *site, State *now, State *trial, State *best, Work *w,
                 Chain *c)
@@ -33,9 +40,11 @@ int rpeg_anneal(const Shape *shape, const Rows *rows, const Site *site, State *n
         double temperature = c->hot > 0.0 ? c->spread * c->hot * pow(c->cold / c->hot, share) : 0.0;
         double threshold = c->now - temperature * log(uniform(&c->random)), seconds, shortage;
         double beyond = threshold < 600.0 ? exp(threshold) * (1.0 + 1e-12) : NEVER;
-        int code = step_seconds(shape, rows, site, trial, w, beyond, &seconds, &shortage);
+        double asking = c->allowance <= 0 ? 0.0 : c->now < 600.0 ? HOPES * exp(c->now) : NEVER;
+        int code = step_seconds(shape, rows, site, trial, w, beyond, asking, &seconds, &shortage);
         if (code > INVALID) {
             c->random = began;
+            c->allowance -= PRICES[code];
             return code;
         }
         c->evaluations++;
@@ -81,7 +90,7 @@ int rpeg_exhaust(const Shape *shape, const Rows *rows, const Site *site, State *
     for (; c->number < c->end; c->number++) {
         unpack(shape, trial, c->number, masks, mask_count, choices, shifts, shift_count);
         double seconds, shortage, beyond = c->best < 600.0 ? exp(c->best) * (1.0 + 1e-12) : NEVER;
-        int code = step_seconds(shape, rows, site, trial, w, beyond, &seconds, &shortage);
+        int code = step_seconds(shape, rows, site, trial, w, beyond, NEVER, &seconds, &shortage);
         if (code > INVALID) return code;
         c->evaluations++;
         if (code == INVALID || shortage > 0.0) continue;

@@ -87,7 +87,7 @@ static inline int lowest(uint64_t mask) { return __builtin_ctzll(mask); }
 void blocks_of(const State *, Blocks *, const Shape *);
 int block(const Site *, const Blocks *, uint64_t used, int *kind, num *units, int *align);
 const num *options_of(const Shape *, const Rows *, int stage, int kind, num units, int align);
-int choose(const Shape *, const Rows *, const Site *, const State *, Work *, double beyond, double *least);
+int choose(const Shape *, const Rows *, const Site *, const State *, Work *, double beyond, double asking, double *least);
 void join(const Shape *, const Rows *, Work *);
 
 /* memory.c */
@@ -105,7 +105,8 @@ int order_lanes(Work *);
 double cycle_ratio(Work *);
 
 /* evaluate.c */
-int step_seconds(const Shape *, const Rows *, const Site *, const State *, Work *, double beyond, double *seconds, double *shortage);
+int step_seconds(const Shape *, const Rows *, const Site *, const State *, Work *, double beyond, double asking, double *seconds,
+                 double *shortage);
 
 /* moves.c */
 typedef uint64_t Random;                                   /* never 0 */

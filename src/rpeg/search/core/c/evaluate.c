@@ -273,15 +273,16 @@ static double busy(const Work *w)
 
 /* OK, INVALID or what is missing; mean step seconds, and the share of memory that is missing.
 
-   beyond: where a step surely takes longer, a lower bound beyond it stands for its seconds, and memory is not looked at. */
-int step_seconds(const Shape *shape, const Rows *rows, const Site *site, const State *state, Work *w, double beyond,
+   beyond: where a step surely takes longer, a lower bound beyond it stands for its seconds, and memory is not looked at.
+   asking: rows that are missing are asked for where a step may take less; 0 for never. Else it is no plan. */
+int step_seconds(const Shape *shape, const Rows *rows, const Site *site, const State *state, Work *w, double beyond, double asking,
                  double *seconds, double *shortage)
 {
     *seconds = NEVER, *shortage = NEVER;
     blocks_of(state, &w->blocks, shape);
     w->lanes = w->blocks.count + 1;
     double least;
-    int code = choose(shape, rows, site, state, w, beyond, &least);
+    int code = choose(shape, rows, site, state, w, beyond, asking, &least);
     if (code != OK) return code;
     if (least > beyond) {
         *seconds = least, *shortage = 0.0;
@@ -291,8 +292,8 @@ int step_seconds(const Shape *shape, const Rows *rows, const Site *site, const S
     away(shape, state, w);
     gather(shape, rows, w);
     caches(shape, rows, site, w);
-    if ((code = runs(shape, rows, site, state, w)) != OK) return code;
-    if ((code = transfers(shape, rows, site, state, w)) != OK) return code;
+    if ((code = runs(shape, rows, site, state, w)) == OK) code = transfers(shape, rows, site, state, w);
+    if (code != OK) return asking > 0.0 ? code : INVALID;
     rests(shape, rows, site, state, w);
     means(shape, site, w);
     if (beyond < NEVER) {
@@ -328,7 +329,7 @@ int step_seconds(const Shape *shape, const Rows *rows, const Site *site, const S
 int rpeg_step_seconds(const Shape *shape, const Rows *rows, const Site *site, const State *state, Work *w, double beyond,
                       double *out)
 {
-    return step_seconds(shape, rows, site, state, w, beyond, &out[0], &out[1]);
+    return step_seconds(shape, rows, site, state, w, beyond, NEVER, &out[0], &out[1]);
 }
 
 /* The sum of the step seconds of these states, evaluated so many times each: to measure evaluations a second. */
@@ -337,7 +338,7 @@ double rpeg_repeated(const Shape *shape, const Rows *rows, const Site *site, con
     double sum = 0.0, seconds, shortage;
     for (num t = 0; t < times; t++)
         for (num i = 0; i < count; i++) {
-            step_seconds(shape, rows, site, &states[i], w, NEVER, &seconds, &shortage);
+            step_seconds(shape, rows, site, &states[i], w, NEVER, NEVER, &seconds, &shortage);
             sum += seconds;
         }
     return sum;
