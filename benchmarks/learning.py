@@ -18,7 +18,7 @@ from rich.console import Console
 
 from rpeg.cli._planning import problem_of
 from rpeg.errors import RunError
-from rpeg.job import Job, dump_job, parse_job
+from rpeg.job import Job, parse_job
 from rpeg.job.rewards import uses_model
 from rpeg.plan import Plan
 from rpeg.report.live import PlainView
@@ -90,8 +90,9 @@ def example(name: str, changes: Mapping[str, Any]) -> Job:
 
 
 def digest(job: Job) -> str:
-    """Of all that decides how it learns, wherever the project lies."""
-    text = dump_job(job.model_copy(update={"name": "", "output": ""})).replace(str(ROOT), "")
+    """Of all that it sets otherwise than the defaults are, wherever the project lies."""
+    settings = job.model_dump(mode="json", exclude_defaults=True, exclude={"name", "output"})
+    text = json.dumps(settings, sort_keys=True).replace(str(ROOT), "")
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
