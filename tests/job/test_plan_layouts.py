@@ -72,8 +72,19 @@ def test_a_job_with_layouts_is_written_and_read_again() -> None:
         ({"layouts": {"generate": {"devices": "8-16"}}}, ("names device 16", "0 to 15")),
         ({"layouts": {"generate": {"devices": 17}}}, ("is 17", "16 devices")),
         ({"layouts": {"generate": {"devices": [1, 1]}}}, ("twice",)),
-        ({"layouts": {"train_actor": {"devices": 8, "tp": 3}}}, ("tp 3 and 8 devices",)),
-        ({"layouts": {"train_actor": {"devices": 8, "tp": 2, "pp": 2, "dp": 1}}}, ("= 4 and 8 devices",)),
+        ({"layouts": {"train_actor": {"devices": 8, "tp": 3}}}, ("tp 3 does not divide 8 devices; tp 2 or 4 would",)),
+        (
+            {"layouts": {"train_actor": {"devices": 8, "tp": 2, "pp": 2, "dp": 1}}},
+            ("dp 1 × tp 2 × pp 2 = 4 does not use all of 8 devices; dp 2 would",),
+        ),
+        (
+            {"layouts": {"train_actor": {"devices": 16, "tp": 4, "pp": 3}}},
+            ("tp 4 × pp 3 = 12 does not divide 16 devices; pp 2 or 4 would",),
+        ),
+        (
+            {"layouts": {"train_actor": {"devices": 16, "tp": 3, "pp": 5}}},
+            ("does not divide 16 devices; change tp and pp",),
+        ),
         ({"layouts": {"train_actor": {"dp": 16, "tp": 2}}}, ("dp 16 × tp 2 = 32", "16 devices")),
         ({"layouts": {"train_actor": {"dp": 3}}}, ("dp", "is 3", "128 samples", "2 or 4")),
         ({"layouts": {"generate": {"zero": 3}}}, ("no effect", "whole models")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import prod
 
 from rpeg.errors import InputError, nearest
@@ -145,9 +145,24 @@ def _degrees_multiply(stage: Stage, layout: StageLayout, count: int) -> Iterator
     words = f"{said} = {product}" if len(given) > 1 else said
     key, whole = ("plan", "layouts", stage.name), {"dp", "tp", "pp"} <= set(given)
     if devices is not None and (devices % product or (whole and devices != product)):
-        yield Problem(key, f"has {words} and {devices} devices. Change one of them so that they agree.")
+        verb = "does not divide" if devices % product else "does not use all of"
+        degrees = {name: getattr(layout, name) for name in given}
+        yield Problem(key, f"{words} {verb} {devices} devices; {_ways_out(degrees, devices, whole)}.")
     elif devices is None and product > count:
         yield Problem(key, f"has {words}, but the cluster has {count} devices.")
+
+
+def _ways_out(degrees: Mapping[str, int], devices: int, whole: bool) -> str:
+    """The nearest values of the first degree that alone can make the product divide the devices (whole: equal them)."""
+    product = prod(degrees.values())
+    for name, degree in degrees.items():
+        room, left = divmod(devices, product // degree)
+        if left:
+            continue
+        possible = [room] if whole else [n for n in range(1, room + 1) if room % n == 0]
+        nearest_two = [n for n in possible if n < degree][-1:] + [n for n in possible if n > degree][:1]
+        return f"{name} {' or '.join(map(str, nearest_two))} would"
+    return f"change {' and '.join(degrees)}, or the number of devices"
 
 
 def _shown(devices: object) -> str:
