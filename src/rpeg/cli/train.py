@@ -62,8 +62,6 @@ def command(
     from rpeg.cli.main import INTERRUPTED
     from rpeg.errors import InputError
     from rpeg.job import load_job
-    from rpeg.report.live import make_view
-    from rpeg.runtime import Options, prepare_directory, train
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if resume and overwrite:
@@ -72,6 +70,10 @@ def command(
         raise InputError(f"--in-process runs here and --address on the Ray cluster at {address}; choose one")
     job = load_job(job_file)
     _check_runs_here(job)
+    # what follows needs torch and Ray, which is no matter for a job that cannot run here
+    from rpeg.report.live import make_view
+    from rpeg.runtime import Options, prepare_directory, train
+
     job = _job_with(job, output, steps, str(job_file))
     console = Console(highlight=False)
     options = Options(address, in_process, resume, overwrite, stall_seconds)
