@@ -28,9 +28,6 @@ from rpeg.search.sweep import FAILED, Row
 from rpeg.search.target import Choice, cheapest
 from rpeg.units import count_text, seconds_text
 
-WIDE = 140
-"""Characters of a line where the output is no terminal."""
-
 Axes = list[list[tuple[Change, ...]]]
 
 
@@ -121,13 +118,17 @@ def pool_of(processes: int, tasks: int) -> Iterator[Executor | None]:
 
 
 class Kept:
-    """The file of rows, one JSON object a line, and a line on the terminal that says how far the sweep is."""
+    """The file of rows, one JSON object a line, and what stderr says meanwhile.
 
-    def __init__(self, path: Path, resume: bool, count: int, quiet: bool) -> None:
+    A terminal has one line that says how far the sweep is; a file or pipe gets a line for each row that is done.
+    """
+
+    def __init__(self, path: Path, resume: bool, count: int) -> None:
         self._path, self._count, self._done = path, count, 0
         self.known: Mapping[str, Row] = _read(path) if resume and path.exists() else {}
         self._file = _opened(path, self.known.values())
-        self._status = Console(stderr=True, quiet=quiet).status("")
+        self._console = Console(stderr=True, highlight=False)
+        self._status = self._console.status("")
 
     def __enter__(self) -> Kept:
         self._status.start()
@@ -141,7 +142,7 @@ class Kept:
 
     def begin(self, row: Row) -> Callable[[Progress], None]:
         """Says which row is being planned; what it returns says how its search goes on."""
-        words = f"{self._done + 1} of {self._count}: {row.devices} × {row.kind}, staleness {row.staleness} …"
+        words = f"{self._place(row)} …"
         self._status.update(words)
 
         def of_search(progress: Progress) -> None:
@@ -150,7 +151,14 @@ class Kept:
 
         return of_search
 
+    def _place(self, row: Row) -> str:
+        return f"{self._done + 1} of {self._count}: {row.devices} × {row.kind}, staleness {row.staleness}"
+
     def add(self, row: Row) -> None:
+        if not self._console.is_terminal:
+            took = "kept" if row.key in self.known else seconds_text(row.planning_seconds)
+            step = seconds_text(row.outcome.step_seconds) if row.outcome else "no plan"
+            typer.echo(f"{self._place(row)}: {step} ({took})", err=True)
         self._done += 1
         if row.key not in self.known:
             self._file.write(_line(row))
@@ -179,11 +187,14 @@ def _read(path: Path) -> dict[str, Row]:
     found: dict[str, Row] = {}
     for number, line in enumerate(lines, 1):
         try:
-            row = Row.from_json(parse_json(line, f"{path}, line {number}"))
-        except InputError:
+            row = Row.from_json(parse_json(line, "it"))
+        except InputError as error:
             if number == len(lines):
                 break
-            raise
+            raise InputError(
+                f"{path}, line {number}, is no row of a sweep: {error}. Delete that line to plan it again, name another "
+                "file with --rows, or leave out --resume to start over."
+            ) from None
         if not row.reason.startswith(FAILED):
             found[row.key] = row
     return found
@@ -210,11 +221,10 @@ def show(
 
 def _print(rows: Sequence[Row], choice: Choice | None) -> None:
     console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = max(console.width, WIDE)
     if any(row.outcome for row in rows):
-        console.print(report.rows_table(rows, console.width, choice.row if choice else None))
-        console.print(report.LEGEND, markup=False)
+        shown = report.rows_table(rows, console.width, choice.row if choice else None)
+        console.print(shown)
+        console.print(report.legend(shown), markup=False)
     for line in (*report.misses(rows), *(() if choice is None else report.choice_lines(choice, rows))):
         console.print(line, markup=False, soft_wrap=True)
 

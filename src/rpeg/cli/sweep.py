@@ -79,7 +79,7 @@ def command(
     budget = Budget() if search else None
     found = list[Row]()
     interrupted = False
-    with Kept(rows, resume, len(at), quiet=as_json or as_csv) as kept, pool_of(processes, len(at)) as pool:
+    with Kept(rows, resume, len(at)) as kept, pool_of(processes, len(at)) as pool:
         planned = swept(problem, at, seed=seed, budget=budget, known=kept.known, pool=pool, report=kept.begin)
         try:
             for row in planned:

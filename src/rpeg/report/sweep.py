@@ -35,16 +35,20 @@ _FIGURES: tuple[tuple[str, _Cell], ...] = (
     (">left", lambda row, o, rows: bytes_text(o.headroom_bytes)),
     (">gap", lambda row, o, rows: percent(o.gap)),
 )
-_SPARED = (">p95", ">tok/s", ">gap", ">left", ">each")
+_SPARED = (">p95", ">tok/s", ">gap", ">left", ">each", ">scaling", ">device-h")
 """Columns that narrow terminals do without, the first to go first."""
 
 _LEAST_WORDS = 16
 """Characters that the plan's name has at least; it folds."""
 
-LEGEND = (
-    "each: tokens a second and device · scaling: of those at the smallest size · "
-    f"device-h, price: of {STEPS:,} steps · left: memory of the fullest device · gap: to the tightest bound"
-)
+_MEANINGS = {
+    "each": "tokens a second and device",
+    "scaling": "of those at the smallest size",
+    "device-h": f"device-hours of {STEPS:,} steps",
+    "price": f"of {STEPS:,} steps",
+    "left": "memory of the fullest device",
+    "gap": "to the tightest bound",
+}
 
 
 def rows_table(rows: Sequence[Row], width: int, marked: Row | None = None) -> Table:
@@ -61,6 +65,15 @@ def rows_table(rows: Sequence[Row], width: int, marked: Row | None = None) -> Ta
     shown = _that_fit(names, cells, width)
     at = next((i for i, (row, _) in enumerate(planned) if row is marked), None)
     return table([names[i] for i in shown], ([line[i] for i in shown] for line in cells), marked=at)
+
+
+def legend(shown: Table) -> str:
+    """What the columns of a table of rows mean, and where those are that it has no room for."""
+    names = {column.header for column in shown.columns}
+    meanings = [f"{name}: {meaning}" for name, meaning in _MEANINGS.items() if name in names]
+    spared = [name.removeprefix(">") for name in _SPARED if name.removeprefix(">") not in names]
+    more = [f"--csv and --json also have {', '.join(spared)}"] if spared else []
+    return " · ".join([*meanings, *more])
 
 
 def _that_fit(names: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> list[int]:
