@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from rpeg.cli.main import make_app
-from rpeg.plan import read_plan
+from rpeg.plan import read_plan, write_plan
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,6 +49,25 @@ def test_plans_are_explained_simulated_and_proven(planned: tuple[Path, Path], tm
     proven = rpeg("verify", out)
     assert proven.exit_code == 0
     assert "proven" in proven.output
+
+
+def test_a_plan_that_does_not_fit_says_so_and_is_worked_out_all_the_same(
+    planned: tuple[Path, Path], tmp_path: Path
+) -> None:
+    plan, full = read_plan(planned[1]), tmp_path / "full.json"
+    greedy = (replace(a, microbatch=512) if a.stage == "train_actor" else a for a in plan.assignments)
+    write_plan(replace(plan, assignments=tuple(greedy)), full)
+    given = (str(full), "--job", str(planned[0]))
+    for command in (
+        ("explain", *given, "--depth", "0"),
+        ("simulate", *given, "--out", str(tmp_path / "out")),
+    ):
+        said = rpeg(*command)
+        assert said.exit_code == 0, said.output
+        assert re.fullmatch(
+            r"warning: the plan does not fit: device \d+ lacks .* GiB in phase .*\n", said.stderr
+        )
+    assert not rpeg("explain", str(planned[1]), "--job", str(planned[0]), "--depth", "0").stderr
 
 
 def test_a_stages_tree_is_shown_alone(planned: tuple[Path, Path]) -> None:
@@ -121,6 +143,13 @@ def test_it_is_not_trained_here(planned: tuple[Path, Path], tmp_path: Path) -> N
     assert "planned for and not run here" in refused.output
     assert "weights of actor" in refused.output
     assert not (tmp_path / "run").exists()
+
+
+def test_it_is_refused_before_what_training_needs_is_asked_for(
+    planned: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "rpeg.runtime", None)
+    assert "planned for and not run here" in rpeg("train", str(planned[0])).output
 
 
 def test_a_plan_for_other_hardware_is_refused(planned: tuple[Path, Path], tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,9 @@ def kept(job: Path) -> Path:
     found = rpeg(job, "--devices", "1..2", "--rows", rows, "--plot", plot, "--target-seconds", "1e-6")
     assert found.exit_code == 0, found.output
     assert "none of these is fast enough" in found.output
+    told = found.stderr.splitlines()
+    assert re.fullmatch(r"1 of 2: 1 × h100-sxm, staleness 0: [\d.]+ m?s \([\d.]+ m?s\)", told[0])
+    assert told[1].startswith("2 of 2: 2 × h100-sxm")
     assert plot.read_text().startswith("<svg")
     return rows
 
@@ -85,6 +89,17 @@ def test_rows_are_kept_and_resumed_with_more(kept: Path, job: Path, monkeypatch:
     assert value["rows"][value["choice"]["row"]]["plan"]
     assert value["choice"]["target_seconds"] == pytest.approx(86.4)
     assert value["rows"][0]["price_per_1000_steps"] > 0
+
+
+@pytest.mark.parametrize("broken", ["{", "{}", "3"])
+def test_a_broken_line_is_named_with_the_way_out(broken: str, kept: Path, job: Path, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(f"{broken}\n{kept.read_text()}")
+    found = rpeg(job, "--devices", "1..2", "--rows", rows, "--resume")
+    assert found.exit_code == 2
+    for words in (f"{rows}, line 1", "Delete that line", "without --resume"):
+        assert words in found.output
+    assert rows.read_text().startswith(broken)
 
 
 def test_resumed_and_interrupted_at_once_no_row_is_lost(

@@ -72,7 +72,10 @@ def test_a_job_with_layouts_is_written_and_read_again() -> None:
         ({"layouts": {"generate": {"devices": "8-16"}}}, ("names device 16", "0 to 15")),
         ({"layouts": {"generate": {"devices": 17}}}, ("is 17", "16 devices")),
         ({"layouts": {"generate": {"devices": [1, 1]}}}, ("twice",)),
-        ({"layouts": {"train_actor": {"devices": 8, "tp": 3}}}, ("tp 3 does not divide 8 devices; tp 2 or 4 would",)),
+        (
+            {"layouts": {"train_actor": {"devices": 8, "tp": 3}}},
+            ("tp 3 does not divide 8 devices; tp 2 or 4 would",),
+        ),
         (
             {"layouts": {"train_actor": {"devices": 8, "tp": 2, "pp": 2, "dp": 1}}},
             ("dp 1 × tp 2 × pp 2 = 4 does not use all of 8 devices; dp 2 would",),

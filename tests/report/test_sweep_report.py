@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from rpeg.report.sweep import choice_json, choice_lines, misses, row_json, rows_csv, rows_table
+from rpeg.report.sweep import choice_json, choice_lines, legend, misses, row_json, rows_csv, rows_table
 from rpeg.report.sweep_plot import HEIGHT, MOST_LINES, WIDTH, _round_values, plot
 from rpeg.search.sweep import Outcome, Row
 from rpeg.search.target import cheapest
@@ -59,6 +59,18 @@ def test_narrow_terminals_lose_columns_and_no_figure(width: int) -> None:
     assert "…" not in "".join(lines)
     for name in ("devices", "step", "scaling", "price"):
         assert name in lines[0]
+
+
+def test_with_all_axes_80_columns_are_enough_and_the_legend_is_of_what_is_shown() -> None:
+    figures = replace(ROWS[3].outcome or ROWS[1].outcome, step_seconds=7200.0, price=98765432.0)  # type: ignore[type-var]
+    many = [*ROWS, Row("m", "rtx-6000-ada", 2048, 2, 16, 32768.0, outcome=figures)]
+    lines = shown(many, 80).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "…" not in "".join(lines)
+    said = legend(rows_table(many, 80))
+    assert "gap: " not in said
+    assert "--csv and --json also have p95, tok/s" in said
+    assert "--csv" not in legend(rows_table(ROWS, 200))
 
 
 def test_what_cannot_be_had_says_why() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rpeg.job import Job
     from rpeg.plan import Plan
     from rpeg.search import Problem
+    from rpeg.sim import DeviceMemory
 
 
 def problem_of(job: Job, say: Callable[[str], None], *, measure: bool = True) -> Problem:
@@ -104,6 +105,15 @@ def check_is_for(plan: Plan, job: Job) -> None:
             f"the plan uses {refused[0]}, which changes what is learned, and the job does not allow it; "
             f"set allow.{refused[0].permission} or take another plan"
         )
+
+
+def say_what_lacks(plan: Plan, memory: Sequence[DeviceMemory], say: Callable[[str], None]) -> None:
+    """One line where a plan does not fit: the device or host that is furthest beyond its memory."""
+    from rpeg.search import lack
+
+    short = max(memory, key=lambda m: m.short_bytes)
+    if short.short_bytes:
+        say(f"warning: the plan {lack(plan, short)}")
 
 
 def _check_graph(plan: Plan, job: Job) -> None:

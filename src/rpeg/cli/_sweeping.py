@@ -192,8 +192,8 @@ def _read(path: Path) -> dict[str, Row]:
             if number == len(lines):
                 break
             raise InputError(
-                f"{path}, line {number}, is no row of a sweep: {error}. Delete that line to plan it again, name another "
-                "file with --rows, or leave out --resume to start over."
+                f"{path}, line {number}, is no row of a sweep: {error}. Delete that line to plan it again, or start "
+                "over without --resume."
             ) from None
         if not row.reason.startswith(FAILED):
             found[row.key] = row

@@ -37,7 +37,7 @@ def command(
     from rich.console import Console
     from rich.text import Text
 
-    from rpeg.cli._planning import check_is_for, problem_of
+    from rpeg.cli._planning import check_is_for, problem_of, say_what_lacks
     from rpeg.job import load_job
     from rpeg.plan import check, read_plan
     from rpeg.report import explained, limits, trees
@@ -50,6 +50,7 @@ def command(
     problem = problem_of(job, lambda line: typer.echo(line, err=True))
     draws = Draws(plan.workload, seed)
     found = estimate(plan, problem.facts, seed=seed, draws=draws)
+    say_what_lacks(plan, found.memory, lambda line: typer.echo(line, err=True))
     shown = explained.trees_of(plan, stage_trees(plan, StageCosts(plan, problem.facts), draws), stage or ())
     console = Console(highlight=False)
     if stage is None:

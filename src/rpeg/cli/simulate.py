@@ -25,11 +25,11 @@ def command(
     Example:
       rpeg simulate plan.json --job job.yaml --out simulated     then: rpeg verify simulated
     """
-    from rpeg.cli._planning import check_is_for, problem_of
+    from rpeg.cli._planning import check_is_for, problem_of, say_what_lacks
     from rpeg.errors import InputError
     from rpeg.job import load_job
-    from rpeg.plan import check, digest, read_plan
-    from rpeg.sim import StageCosts, simulate
+    from rpeg.plan import check, digest, lower, read_plan
+    from rpeg.sim import StageCosts, device_memory, simulate
     from rpeg.trace import write_trace
 
     plan = check(read_plan(plan_file))
@@ -40,6 +40,12 @@ def command(
         )
     job = load_job(job_file)
     check_is_for(plan, job)
-    problem = problem_of(job, lambda line: typer.echo(line, err=True))
+
+    def say(line: str) -> None:
+        typer.echo(line, err=True)
+
+    problem = problem_of(job, say)
+    lowered = lower(plan.graph, plan.assignments, plan.workload)
+    say_what_lacks(plan, device_memory(plan, lowered, problem.facts), say)
     trace = simulate(plan, StageCosts(plan, problem.facts), steps, seed)
     typer.echo(f"The simulated trace of {steps} steps is in {write_trace(trace, out)}.")

@@ -38,8 +38,11 @@ _FIGURES: tuple[tuple[str, _Cell], ...] = (
 _SPARED = (">p95", ">tok/s", ">gap", ">left", ">each", ">scaling", ">device-h")
 """Columns that narrow terminals do without, the first to go first."""
 
-_LEAST_WORDS = 16
-"""Characters that the plan's name has at least; it folds."""
+_LEAST_WORDS = 24
+"""Characters that a longer name of a plan has room for while there are columns to spare; it folds."""
+
+_BETWEEN = 2
+"""Characters between columns."""
 
 _MEANINGS = {
     "each": "tokens a second and device",
@@ -78,12 +81,13 @@ def legend(shown: Table) -> str:
 
 def _that_fit(names: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> list[int]:
     widths = [
-        _LEAST_WORDS if name == "best plan" else max(len(name) - 1, *(len(line[i]) for line in cells), 1)
-        for i, name in enumerate(names)
+        max(len(name.removeprefix(">")), *(len(line[i]) for line in cells)) for i, name in enumerate(names)
     ]
-    shown = [i for i, name in enumerate(names) if name == "best plan" or any(line[i] for line in cells)]
+    words = names.index("best plan")
+    widths[words] = min(widths[words], _LEAST_WORDS)
+    shown = [i for i in range(len(names)) if i == words or any(line[i] for line in cells)]
     for spared in _SPARED:
-        if sum(widths[i] + 1 for i in shown) <= width:
+        if sum(widths[i] + _BETWEEN for i in shown) <= width:
             break
         shown = [i for i in shown if names[i] != spared]
     return shown

@@ -6,7 +6,7 @@ from rpeg.search.constructions import Construction, build, constructions
 from rpeg.search.from_job import cluster_of, from_job, model_architecture, most_rows, permissions_of
 from rpeg.search.given import Given
 from rpeg.search.infeasible import Infeasible, Shortage
-from rpeg.search.own import check_given
+from rpeg.search.own import check_given, lack
 from rpeg.search.problem import Permissions, Problem
 from rpeg.search.rank import can_fit, devices_in_short, plan_job
 from rpeg.search.sensitivity import Effect, sensitivity
@@ -33,6 +33,7 @@ __all__ = [
     "constructions",
     "devices_in_short",
     "from_job",
+    "lack",
     "model_architecture",
     "most_rows",
     "permissions_of",

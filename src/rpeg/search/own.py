@@ -42,7 +42,7 @@ def own_plan(problem: Problem, seed: int = 0) -> Baseline:
         try:
             plan, short = _fitted(problem, construction)
             if short is not None:
-                refused.append((short.short_bytes, _lack(plan, short)))
+                refused.append((short.short_bytes, lack(plan, short)))
                 continue
             plan = check(ordered(plan, construction.shifts, StageCosts(plan, problem.facts, memo), draws))
         except InputError as error:
@@ -227,7 +227,8 @@ class _Chooser:
         )
 
 
-def _lack(plan: Plan, short: DeviceMemory) -> str:
+def lack(plan: Plan, short: DeviceMemory) -> str:
+    """What a plan is short of on a device or host, in GiB, and in which phase."""
     phase = short.peak.phase
     return (
         f"does not fit: {short.name} lacks {short.short_bytes / GIB:.1f} GiB in phase {phase} of "
