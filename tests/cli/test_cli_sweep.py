@@ -197,6 +197,7 @@ def test_wrong_words_are_named(arguments: tuple[str, ...], words: str, job: Path
 def test_the_help_teaches() -> None:
     found = rpeg("--help")
     assert "rpeg sweep job.yaml --devices 8..2048" in found.output
+    assert "A row takes seconds to a minute" in found.output
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,8 @@ def command(
 ) -> None:
     """Plan a job at many sizes, on many kinds of devices, with other permissions: all combinations. Starts nothing.
 
-    Exits 2 where no combination has a plan.
+    A row takes seconds to a minute of one core: more with more devices, with staleness, and with --search.
+    Where stderr is no terminal, each row that is done is a line there. Exits 2 where no combination has a plan.
 
     \b
     Examples:

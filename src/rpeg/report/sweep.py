@@ -46,7 +46,7 @@ _BETWEEN = 2
 
 _MEANINGS = {
     "each": "tokens a second and device",
-    "scaling": "of those at the smallest size",
+    "scaling": "tokens a second and device, of those at the smallest size",
     "device-h": f"device-hours of {STEPS:,} steps",
     "price": f"of {STEPS:,} steps",
     "left": "memory of the fullest device",
