@@ -70,8 +70,11 @@ def make_plan(
     cluster: Cluster | None = None,
     microbatch: int = 1,
     offload: Mapping[str, str] = MappingProxyType({}),
+    recompute: Mapping[str, str] = MappingProxyType({}),
+    layouts: Mapping[str, Parallelism] = MappingProxyType({}),
 ) -> Plan:
-    """A checked plan: stages on these devices, data-parallel over groups of `tp`; host work on one slot."""
+    """A checked plan: stages on these devices, data-parallel over groups of `tp`, or as `layouts` say; host work on one
+    slot."""
     for text in transforms:
         graph = parse(text).apply(graph)
     workload = workload or Workload(4, 2, constant(4), constant(8), minibatches=2)
@@ -81,7 +84,15 @@ def make_plan(
         else _on(s.name, blocks[s.name], tp, zero.get(s.name, 0), microbatch)
         for s in graph.stages
     )
-    assignments = tuple(replace(a, offload=offload.get(a.stage, "none")) for a in assignments)
+    assignments = tuple(
+        replace(
+            a,
+            offload=offload.get(a.stage, "none"),
+            recompute=recompute.get(a.stage, "none"),
+            parallelism=layouts.get(a.stage, a.parallelism),
+        )
+        for a in assignments
+    )
     lowered = lower(graph, assignments, workload)
     shift = {slot: shifts.get(_runner(slot), 0) for slot in lowered.tasks}
     durations = dict.fromkeys(lowered.tasks, 1.0)

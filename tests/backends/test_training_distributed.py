@@ -12,13 +12,16 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from layouts import assembled, contributions, grid_of
 from training_cases import Out, make_samples, tiny_model, weighted_nll
 
 from rpeg.backends.samples import Samples
+from rpeg.backends.training.grid import Grid, Groups
 from rpeg.backends.training.optimizer import OptimizerConfig
-from rpeg.backends.training.trainer import Trainer
+from rpeg.backends.training.trainer import ALONE, Trainer
 from rpeg.backends.weights import canary_tokens
 from rpeg.errors import RunError
+from rpeg.plan import Parallelism
 
 CONFIG = OptimizerConfig(lr=1e-2, weight_decay=0.01, warmup_steps=3, max_grad_norm=1.0)
 STEPS, MINIBATCHES, ROWS = 2, 2, 7
@@ -54,13 +57,13 @@ def exercise(trainer: Trainer, rank: int, world: int, first_step: int = 0) -> di
         )
     whole = minibatch(9, 0)
     mine = whole.rows(share(whole, rank, world, 0))
-    out: dict[str, Any] = {"metrics": metrics, "digest": trainer.publish(2).digest}
+    out: dict[str, Any] = {"metrics": metrics, "digest": trainer.digest()}
     out["canary"] = trainer.canary(canary_tokens(61)).tolist()
     if "lm" in trainer.model.heads:
         out["logprobs"] = trainer.logprobs(mine, temperature=0.8, microbatch=2).tolist()
     if "value" in trainer.model.heads:
         out["values"] = trainer.values(mine, microbatch=2).tolist()
-    out["weights"] = {name: t.double().tolist() for name, t in trainer.publish(2).tensors().items()}
+    out["weights"] = {name: t.double().tolist() for name, t in assembled(contributions(trainer)).items()}
     return out
 
 
@@ -68,10 +71,11 @@ def value_only(columns: Any, mask: torch.Tensor) -> Any:
     return weighted_nll({**columns, "logprobs": columns["new_values"] * 0}, mask)
 
 
-def run_case(case: tuple[int, str, str], rank: int, world: int, group: Any) -> dict[str, Any]:
+def run_case(case: tuple[int, str, str], rank: int, world: int, made: Groups | None) -> dict[str, Any]:
     zero, dtype, heads = case
     model = tiny_model(tuple(heads.split(",")), dtype=DTYPES[dtype], tied=heads != "lm")
-    trainer = Trainer(model, group=group, zero=zero, optimizer=CONFIG)
+    grid = ALONE if made is None else grid_of(Parallelism(dp=world, zero=zero), made)
+    trainer = Trainer(model, grid=grid, optimizer=CONFIG)
     if heads == "value":
         original = trainer.train
         trainer.train = lambda b, w, _loss, **o: original(b, w, value_only, **{**o, "entropy": False})  # type: ignore[method-assign,assignment,return-value]
@@ -81,9 +85,9 @@ def run_case(case: tuple[int, str, str], rank: int, world: int, group: Any) -> d
 def worker(rank: int, port: int, directory: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
-    group = dist.group.WORLD
-    results: dict[str, Any] = {repr(case): run_case(case, rank, 2, group) for case in CASES}
-    results["extra"] = further(rank, group, Path(directory))
+    made: Groups = {}
+    results: dict[str, Any] = {repr(case): run_case(case, rank, 2, made) for case in CASES}
+    results["extra"] = further(rank, grid_of(Parallelism(dp=2, zero=3), made), Path(directory))
     (Path(directory) / f"{rank}.json").write_text(json.dumps(results))
     dist.barrier()
     dist.destroy_process_group()
@@ -97,16 +101,16 @@ def unused_head(trainer: Trainer, rank: int, world: int) -> str:
     return trainer.publish(1).digest
 
 
-def further(rank: int, group: Any, directory: Path) -> dict[str, Any]:
+def further(rank: int, grid: Grid, directory: Path) -> dict[str, Any]:
     """Resharding, receiving, saving, memory-lean accumulation, and a rank given too few minibatches."""
-    sharded = Trainer(tiny_model(), group=group, zero=3, optimizer=CONFIG, reduce_every_microbatch=True)
+    sharded = Trainer(tiny_model(), grid=grid, optimizer=CONFIG, reduce_every_microbatch=True)
     first = exercise(sharded, rank, 2)
     sharded.state(str(directory / "state"))
     sharded.save_model(str(directory / "model"))
-    loaded = Trainer(tiny_model(seed=5), group=group, zero=3, optimizer=CONFIG)
+    loaded = Trainer(tiny_model(seed=5), grid=grid, optimizer=CONFIG)
     loaded.load_state(str(directory / "state"))
-    restored = loaded.publish(4)
-    other = Trainer(tiny_model(seed=6), group=group, zero=3)
+    restored = contributions(loaded)
+    other = Trainer(tiny_model(seed=6), grid=grid)
     other.logprobs(minibatch(0, 0), temperature=1.0, microbatch=4)
     received = other.receive(restored)
     after = other.canary(canary_tokens(61)).tolist()
@@ -117,11 +121,11 @@ def further(rank: int, group: Any, directory: Path) -> dict[str, Any]:
         refused = ""
     except RunError as error:
         refused = str(error)
-    shared = Trainer(tiny_model(("lm", "value")), group=group, zero=3, optimizer=CONFIG)
+    shared = Trainer(tiny_model(("lm", "value")), grid=grid, optimizer=CONFIG)
     return {
         "unused_head": unused_head(shared, rank, 2),
         "first": first,
-        "restored": restored.digest,
+        "restored": restored[0].digest,
         "received": received,
         "canary": after,
         "refused": refused,

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from training_cases import make_samples
 
-from rpeg.backends.training.microbatch import build, split
+from rpeg.backends.training.microbatch import build, pack, split
 from rpeg.backends.training.optimizer import OptimizerConfig, learning_rate
 
 CPU = torch.device("cpu")
@@ -40,6 +40,24 @@ def test_split_puts_like_lengths_together_and_the_longest_first() -> None:
     assert samples.prompt_lengths is not None
     totals = [(samples.prompt_lengths + samples.lengths)[part] for part in split(samples, 4)]
     assert all(a.min() >= b.max() for a, b in itertools.pairwise(totals))
+
+
+@settings(max_examples=30, deadline=None)
+@given(n=st.integers(1, 20), seed=st.integers(0, 1000), tokens=st.integers(1, 40))
+def test_packed_samples_lie_one_behind_another_within_the_budget(n: int, seed: int, tokens: int) -> None:
+    samples = make_samples(n, seed=seed)
+    assert samples.prompt_lengths is not None
+    sizes = samples.prompt_lengths + samples.lengths
+    rows = pack(samples, tokens)
+    assert sorted(np.concatenate(rows).tolist()) == list(range(n))
+    for part in rows:
+        assert sizes[part].sum() <= tokens or len(part) == 1
+        micro = build(samples.rows(part), CPU, packed=True)
+        assert micro.positions is not None
+        assert micro.tokens.shape == micro.positions.shape == (1, sizes[part].sum())
+        assert micro.positions[0].tolist() == [i for size in sizes[part] for i in range(size)]
+        assert torch.equal(micro.tokens[0, micro.index + 1], micro.targets)
+        assert bool((micro.positions[0, micro.index + 1] == micro.positions[0, micro.index] + 1).all())
 
 
 def test_columns_are_padded_with_zero() -> None:

@@ -60,12 +60,11 @@ def test_trains_exactly_the_response_tokens_and_the_end() -> None:
     trainer = Trainer(model, optimizer=SGD_LIKE)
     rows = split(samples, 4)
     weighted = samples.with_columns(sample={"_token_weight": np.ones(1)})
-    trainer.forward_backward(
-        trainer.build_microbatch(weighted, rows, 0),
+    trainer.passes.train(
+        [trainer.batching.one(weighted, rows, 0)],
         lambda columns, mask: Out(-columns["logprobs"] * factors),
         Wanted(logprobs=True),
         Tally(),
-        last=True,
     )
     assert torch.allclose(model.hf.lm_head.weight.grad, expected, rtol=0, atol=1e-12)
 
@@ -94,8 +93,8 @@ def test_value_gradient_scale_is_for_the_backbone_alone(scale: float) -> None:
     def gradients(policy: float, value: float, scale: float) -> tuple[dict[str, Tensor], Tensor]:
         model = tiny_model(heads=("lm", "value"))
         trainer = Trainer(model, optimizer=SGD_LIKE)
-        micro = trainer.build_microbatch(make_samples(4, seed=2), [np.arange(4)], 0)
-        out = trainer.forward(micro, Wanted(True, values=True, value_gradient_scale=scale))
+        micro = trainer.batching.one(make_samples(4, seed=2), [np.arange(4)], 0)
+        out = trainer.passes.forward(micro, Wanted(True, values=True, value_gradient_scale=scale)).out
         (policy * out["logprobs"].sum() + value * out["new_values"].square().sum()).backward()
         return {name: p.grad.clone() for name, p in named_parameters(model)}, out["new_values"].detach()
 
@@ -108,8 +107,11 @@ def test_value_gradient_scale_is_for_the_backbone_alone(scale: float) -> None:
         torch.testing.assert_close(grad, expected, rtol=1e-4, atol=1e-5)  # its norms are in float32
 
 
-@pytest.mark.parametrize("options", [{"logit_chunk": 5}, {"recompute": True}])
-def test_chunked_logits_and_recompute_change_nothing(options: dict) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [{"logit_chunk": 5}, {"recompute": "full"}, {"recompute": "selective"}, {"tokens_per_sample": 8}],
+)
+def test_chunks_recompute_and_packing_change_nothing(options: dict) -> None:
     samples, weights = make_samples(9, seed=4), [np.full(9, 1 / 9)]
     trained = []
     for choice in ({}, options):
@@ -219,15 +221,15 @@ def test_state_of_another_model_is_refused(tmp_path) -> None:
 def test_a_failed_write_leaves_the_old_state(tmp_path, monkeypatch) -> None:
     trainer = Trainer(tiny_model())
     trainer.state(str(tmp_path / "state"))
-    before = (tmp_path / "state" / checkpoint.WEIGHTS).read_bytes()
+    before = (tmp_path / "state" / "weights.safetensors").read_bytes()
 
-    def fail(*_args: object) -> None:
+    def fail(*_args: object, **_options: object) -> None:
         raise OSError("disk full")
 
     monkeypatch.setattr(checkpoint, "save_file", fail)
     with pytest.raises(Exception, match="disk full"):
         trainer.state(str(tmp_path / "state"))
-    assert (tmp_path / "state" / checkpoint.WEIGHTS).read_bytes() == before
+    assert (tmp_path / "state" / "weights.safetensors").read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["state"]
 
 

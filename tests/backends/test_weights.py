@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from training_cases import tiny_model
 
-from rpeg.backends.models import PolicyModel, named_parameters
+from rpeg.backends.boxes import Box, Piece
+from rpeg.backends.models import PolicyModel
 from rpeg.backends.weights import (
     Published,
+    aliases_of,
     canary_logprobs,
     canary_tokens,
     check_canary,
-    manifest_of,
-    of_bytes,
+    checksum,
+    digest,
+    load,
+    pieces_of,
     publish,
 )
 from rpeg.errors import RunError
 
 
 def published(model: PolicyModel, version: int = 1) -> Published:
-    return publish(version, manifest_of(model), dict(named_parameters(model)))
+    pieces = pieces_of(model)
+    return publish(version, pieces, digest(checksum(pieces)), aliases_of(model))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
@@ -90,34 +97,78 @@ def test_canary_refuses_what_is_not_finite() -> None:
     assert check_canary(good, good + 1e-5, torch.float32) == pytest.approx(1e-5)
 
 
-def test_digest_covers_bytes_and_manifest() -> None:
-    out = published(tiny_model(seed=1))
-    changed = out.flat.copy()
-    changed[3] ^= 1
-    renamed = dataclasses.replace(out.manifest.entries[0], name="other")
-    manifest = dataclasses.replace(out.manifest, entries=(renamed, *out.manifest.entries[1:]))
-    others = {of_bytes(1, out.manifest, changed).digest, of_bytes(1, manifest, out.flat).digest}
-    assert len({out.digest, *others}) == 3
-    assert published(tiny_model(seed=1)).digest == out.digest
+def test_digest_covers_every_bit_its_place_and_its_name() -> None:
+    pieces = pieces_of(tiny_model(seed=1))
+    whole = checksum(pieces)
+    first = pieces[0]
+    changed = first.tensor.clone()
+    changed.view(torch.uint8)[0, 3] ^= 1
+    swapped = first.tensor.flip(0)
+    others = [
+        replace(first, tensor=changed),
+        replace(first, tensor=swapped),
+        replace(first, name="other"),
+        replace(first, shape=(61, 17)),
+    ]
+    found = {checksum([other, *pieces[1:]]) for other in others}
+    assert len(found - {whole}) == len(others)
+    assert whole == checksum(pieces_of(tiny_model(seed=1)))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    shape=st.lists(st.integers(1, 7), min_size=1, max_size=3).map(tuple),
+    cuts=st.lists(st.tuples(st.integers(0, 2), st.integers(2, 3)), max_size=3),
+    dtype=st.sampled_from([torch.float64, torch.float32, torch.bfloat16]),
+)
+def test_parts_have_the_digest_of_the_whole_and_load_as_it(
+    shape: tuple[int, ...], cuts: list[tuple[int, int]], dtype: torch.dtype
+) -> None:
+    """However a parameter is cut, and whatever other cut its receiver has."""
+    tensor = torch.randn(shape).to(dtype)
+    whole = Piece("w", shape, Box.whole(shape), tensor)
+    boxes = [whole.box]
+    for dim, ranks in cuts:
+        boxes = [b.chunk(dim % len(shape), ranks, i) for b in boxes for i in range(ranks)]
+    parts = [Piece("w", shape, box, tensor[box.within(whole.box)]) for box in boxes]
+    assert sum(checksum([part]) for part in parts) % 2**64 == checksum([whole])
+    contributions = [publish(1, [part], "") for part in parts]
+    for box in (whole.box, whole.box.chunk(0, 2, 0), whole.box.chunk(len(shape) - 1, 3, 1)):
+        target = Piece("w", shape, box, torch.zeros(box.shape, dtype=dtype))
+        load([target], contributions)
+        assert torch.equal(target.tensor, tensor[box.within(whole.box)])
+
+
+def test_a_part_that_is_missing_or_comes_twice_is_refused() -> None:
+    pieces = pieces_of(tiny_model(seed=1))
+    whole = publish(1, pieces, "")
+    halves = [
+        publish(1, [replace(p, box=p.box.chunk(0, 2, i), tensor=p.tensor.chunk(2)[i]) for p in pieces], "")
+        for i in range(2)
+    ]
+    load(pieces, halves)
+    for wrong in ([halves[0]], [*halves, halves[1]], [whole, whole]):
+        with pytest.raises(RunError, match="receive nothing, or not all of themselves once"):
+            load(pieces, wrong)
 
 
 def test_loads_from_a_read_only_buffer() -> None:
     out = published(tiny_model(seed=1))
     flat = out.flat.copy()
     flat.flags.writeable = False
-    assert dataclasses.replace(out, flat=flat).load_into(tiny_model(seed=2)) == out.digest
+    assert replace(out, flat=flat).load_into(tiny_model(seed=2)) == out.digest
 
 
 def test_corrupt_bytes_show_in_the_digest() -> None:
     out = published(tiny_model(seed=1))
     flat = out.flat.copy()
     flat[100] ^= 1
-    assert dataclasses.replace(out, flat=flat).load_into(tiny_model(seed=2)) != out.digest
+    assert replace(out, flat=flat).load_into(tiny_model(seed=2)) != out.digest
 
 
 def test_every_parameter_receives_exactly_once() -> None:
     both, lm = tiny_model(("lm", "value")), tiny_model(("lm",))
-    with pytest.raises(RunError, match=r"2 of its parameters receive nothing \(\['value_head"):
+    with pytest.raises(RunError, match=r"2 of its parameters receive nothing, .* \(\['value_head"):
         published(lm).load_into(both)
     with pytest.raises(RunError, match=r"2 published ones find no parameter \(\['value_head"):
         published(both).load_into(lm)

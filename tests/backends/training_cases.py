@@ -17,15 +17,22 @@ VOCABULARY = 61
 
 
 def tiny_model(
-    heads: tuple[str, ...] = ("lm",), *, tied: bool = True, dtype: torch.dtype = torch.float64, seed: int = 0
+    heads: tuple[str, ...] = ("lm",),
+    *,
+    tied: bool = True,
+    dtype: torch.dtype = torch.float64,
+    seed: int = 0,
+    vocabulary: int = VOCABULARY,
+    hidden: int = 16,
+    layers: int = 2,
 ) -> PolicyModel:
-    """Two Llama layers of 16 hidden units."""
+    """Llama layers, two of 16 hidden units unless asked otherwise."""
     torch.manual_seed(seed)
     config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=16,
-        intermediate_size=24,
-        num_hidden_layers=2,
+        vocab_size=vocabulary,
+        hidden_size=hidden,
+        intermediate_size=hidden * 3 // 2,
+        num_hidden_layers=layers,
         num_attention_heads=4,
         num_key_value_heads=2,
         tie_word_embeddings=tied,
@@ -34,6 +41,34 @@ def tiny_model(
     )
     kind = LlamaForCausalLM if "lm" in heads else LlamaModel
     return PolicyModel(kind(config).to(dtype), heads, seed=seed).eval()
+
+
+def tiny_mixture(heads: tuple[str, ...] = ("lm", "value"), *, seed: int = 0) -> PolicyModel:
+    """Two Qwen3-MoE layers of four experts, two a token."""
+    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    torch.manual_seed(seed)
+    config = Qwen3MoeConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=16,
+        intermediate_size=24,
+        moe_intermediate_size=12,
+        num_experts=4,
+        num_experts_per_tok=2,
+        norm_topk_prob=True,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        initializer_range=0.3,
+        attn_implementation="sdpa",
+    )
+    model = Qwen3MoeForCausalLM(config).to(torch.float64)
+    for (
+        layer
+    ) in model.model.layers:  # Hugging Face begins routers at zero: every token would choose the same experts
+        torch.nn.init.normal_(layer.mlp.gate.weight, std=0.3)
+    return PolicyModel(model, heads, seed=seed).eval()
 
 
 def make_samples(n: int, *, seed: int = 0, longest: int = 9) -> Samples:

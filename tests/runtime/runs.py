@@ -9,14 +9,14 @@ from types import MappingProxyType
 
 import torch
 import yaml
-from safetensors.torch import load_file
 
 from plans import make_plan
+from rpeg.backends.training.checkpoint import read_weights
 from rpeg.cluster import local
 from rpeg.ir import Kind
 from rpeg.job import Job, parse_job
 from rpeg.job.bundled import ASSETS
-from rpeg.plan import Plan
+from rpeg.plan import Parallelism, Plan
 from rpeg.runtime import Options, Outcome, prepare_directory, train
 from rpeg.runtime.record import StepRecord
 from rpeg.runtime.run_directory import Checkpoint
@@ -133,13 +133,18 @@ def plan_for(
     zero: int = 0,
     transforms: tuple[str, ...] = (),
     shifts: Mapping[str, int] = MappingProxyType({}),
+    layouts: Mapping[str, Parallelism] = MappingProxyType({}),
+    offload: Mapping[str, str] = MappingProxyType({}),
+    recompute: Mapping[str, str] = MappingProxyType({}),
 ) -> Plan:
-    """A plan with these stages on these devices and the others on `rest`; trainers are sharded by `zero`."""
+    """A plan with these stages on these devices and the others on `rest`; trainers are sharded by `zero`, or laid out as
+    `layouts` say."""
     graph = job.graph()
     final = graph
     for text in transforms:
         final = parse(text).apply(final)
     where = {s.name: blocks.get(s.name, rest) for s in final.stages if s.kind is not Kind.HOST}
+    devices = max(2, *(i + 1 for ids in where.values() for i in ids))
     workload = Workload(
         job.batch.prompts,
         job.batch.samples_per_prompt,
@@ -162,8 +167,11 @@ def plan_for(
         shifts,
         workload,
         zero={s.name: zero for s in final.stages if s.kind is Kind.TRAIN},
-        cluster=local(2, 2 * 2**34),
+        cluster=local(devices, devices * 2**34),
         microbatch=job.batch.microbatch,
+        layouts=layouts,
+        offload=offload,
+        recompute=recompute,
     )
 
 
@@ -191,5 +199,5 @@ def run(
     view = view or Silent([])
     outcome = train(job, found, directory, start, chosen, view)
     last = directory.checkpoints()[-1].path
-    weights = {path.name: load_file(path / "weights.safetensors") for path in last.iterdir() if path.is_dir()}
+    weights = {path.name: read_weights(path) for path in last.iterdir() if path.is_dir()}
     return Ran(outcome, read_traces(outcome.directory), weights, view.told)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,8 +70,8 @@ class Pretender:
         self.spans.write(span.to_json())
         yield Done(object(), {m: object() for m in trained}, {"sum/reward": 1.0, "sum/rewarded": 2.0})
 
-    async def receive(self, work: Work, reference: Any) -> AsyncIterator[Answer]:
-        async for answer in self.run(work, [reference]):
+    async def receive(self, work: Work, references: Sequence[Any]) -> AsyncIterator[Answer]:
+        async for answer in self.run(work, list(references)):
             yield answer
 
     async def _pause(self, work: Work) -> None:
@@ -95,7 +95,7 @@ def make_driver(
     trace = begin_stretch(tmp_path, "real", steps, 0)
     lanes = [lane.name for lane in plan.order]
     handles = {n: Pretender(n, plan, JsonLines(span_file(trace, n)), **pretend) for n in lanes}
-    broadcasts = {"actor": object(), "critic": object()}
+    broadcasts = {"actor": [object()], "critic": [object()]}
     keep = Checkpoints(directory, every=2, keep=1, seed=0)
     return Driver(plan, steps, 0, handles, broadcasts, trace, keep, view, stall_seconds)
 

@@ -9,7 +9,7 @@ import pytest
 from plans import grpo_graph, make_plan, ppo_graph
 from rpeg.errors import PlanError
 from rpeg.ir import Graph, Kind
-from rpeg.plan import Parallelism, Plan
+from rpeg.plan import Devices, Parallelism, Plan
 from rpeg.runtime.limits import check_backends
 from rpeg.transforms import parse
 from rpeg.workload import Workload, constant
@@ -23,24 +23,41 @@ def changed(stage: str, **fields: object) -> Plan:
     return replace(plan, assignments=assignments)
 
 
-def test_plans_of_replicas_and_shards_are_taken() -> None:
-    check_backends(make_plan(ppo_graph(), EVERYWHERE))
-    check_backends(changed("train_actor", parallelism=Parallelism(dp=2, zero=3)))
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"parallelism": Parallelism(dp=2, zero=3)},
+        {"parallelism": Parallelism(dp=2, zero=1)},
+        {"parallelism": Parallelism(tp=2, sequence_parallel=True)},
+        {"parallelism": Parallelism(pp=2)},
+        {"parallelism": Parallelism(cp=2)},
+        {"parallelism": Parallelism(dp=2, ep=2)},
+        {"recompute": "selective"},
+        {"offload": "optimizer"},
+    ],
+)
+def test_trainers_of_any_layout_are_taken(fields: dict[str, object]) -> None:
+    check_backends(changed("train_actor", **fields))
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("stage", "fields", "said"),
     [
-        ({"parallelism": Parallelism(tp=2)}, "tp 2; use dp"),
-        ({"parallelism": Parallelism(dp=2, zero=1)}, "zero 1; use 0 .* or 3"),
-        ({"recompute": "selective"}, "recompute selective"),
-        ({"offload": "optimizer"}, "offload optimizer"),
-        ({"backend": "megatron"}, "backend megatron; use torch"),
+        ("generate", {"parallelism": Parallelism(tp=2)}, "tp 2; generation holds whole models"),
+        ("train_actor", {"parallelism": Parallelism(pp=2, vpp=2)}, "vpp 2; stages of a pipeline"),
+        ("train_actor", {"parallelism": Parallelism(dp=2, ep=2, zero=3)}, "ep 2 with tp 1 and zero 3"),
+        ("train_actor", {"parallelism": Parallelism(dp=2, ep=3)}, "ep 3, which does not divide dp 2"),
+        (
+            "train_actor",
+            {"block": Devices((1, 0)), "parallelism": Parallelism(tp=2)},
+            r"is cut over devices \(1, 0\); name them in ascending order",
+        ),
+        ("train_actor", {"backend": "megatron"}, "backend megatron; use torch"),
     ],
 )
-def test_what_no_backend_does_is_refused(fields: dict[str, object], said: str) -> None:
-    with pytest.raises(PlanError, match=f"stage train_actor has {said}"):
-        check_backends(changed("train_actor", **fields))
+def test_what_no_backend_does_is_refused(stage: str, fields: dict[str, object], said: str) -> None:
+    with pytest.raises(PlanError, match=f"stage {stage} (has )?{said}"):
+        check_backends(changed(stage, **fields))
 
 
 def transformed(graph: Graph, *texts: str) -> Plan:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from rpeg.errors import InputError, RunError
+from rpeg.plan import Parallelism
 from rpeg.runtime import RunDirectory, StepRecord
 from rpeg.trace import Trace
 from rpeg.verify import prove, prove_run
@@ -16,6 +17,8 @@ from runtime.runs import PROMPTS, SAMPLES, Ran, Silent, make_job, plan_for, run,
 
 ASYNC = "async{stage=generate,staleness=1,freshness=%s}"
 ASSESSMENT = ("reference", "value")
+TENSORS, PIPELINE, CONTEXT = Parallelism(tp=2), Parallelism(pp=2), Parallelism(cp=2)
+SEQUENCE = Parallelism(tp=2, sequence_parallel=True)
 APART = {"generate": 0, "prompts": 0}
 
 
@@ -55,6 +58,33 @@ PLANS = {
     "fused": {
         "blocks": {"reference+value": (0, 1), "train_actor+train_critic": (0, 1)},
         "transforms": ("fuse{a=reference,b=value}", "fuse{a=train_actor,b=train_critic}"),
+    },
+    "tensors and sequences cut": {
+        "layouts": {"train_actor": SEQUENCE, "train_critic": TENSORS, "reference": TENSORS, "value": TENSORS},
+    },
+    "actor in a pipeline, critic's context cut": {
+        "layouts": {
+            "train_actor": PIPELINE,
+            "old_logprob": PIPELINE,
+            "train_critic": CONTEXT,
+            "value": CONTEXT,
+        },
+        "recompute": {"train_actor": "full", "train_critic": "selective"},
+    },
+    "moments in shares, states at rest on the host": {
+        "layouts": {"train_actor": Parallelism(dp=2, zero=2), "train_critic": Parallelism(dp=2, zero=1)},
+        "offload": {"train_actor": "optimizer", "train_critic": "all", "reference": "all"},
+    },
+    "four devices, mixed": {
+        "rest": (0, 1, 2, 3),
+        "blocks": {"generate": (0, 1), "evaluate": (0, 1), "train_critic": (2, 3), "value": (2, 3)},
+        "layouts": {
+            "train_actor": Parallelism(dp=2, tp=2, zero=3),
+            "old_logprob": Parallelism(dp=2, tp=2, zero=3),
+            "reference": Parallelism(pp=2, tp=2, sequence_parallel=True),
+            "train_critic": PIPELINE,
+        },
+        "transforms": ("stream{chunk=1,unit=group}",),
     },
     "actor and critic apart, sharded critic elsewhere": {
         "blocks": {"train_critic": (1,), "value": (1,), "train_actor": (0,), "old_logprob": (0,)},

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from rpeg.algorithms import dapo
 from rpeg.algorithms.pieces import with_carry_over
 from rpeg.backends.samples import Samples
+from rpeg.backends.training.checkpoint import read_weights
 from rpeg.errors import RunError
 from rpeg.job import Job
 from rpeg.plan import Plan
@@ -228,4 +228,4 @@ def test_a_step_without_any_group_changes_nothing(model: Path, tmp_path: Path) -
 def weights_after(ran: Ran, steps: int) -> dict[str, torch.Tensor]:
     checkpoints = RunDirectory(ran.outcome.directory).checkpoints()
     path = next(c.path for c in checkpoints if c.steps == steps)
-    return load_file(path / "actor" / "weights.safetensors")
+    return read_weights(path / "actor")

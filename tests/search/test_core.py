@@ -27,7 +27,7 @@ def test_without_a_compiler_the_way_out_is_said(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("RPEG_CACHE", str(tmp_path))
     monkeypatch.setenv("CC", "no-such-compiler")
     with pytest.raises(InputError, match=r"no-such-compiler.*install a C compiler \(CC names it\)"):
-        library._path()
+        library._loaded()
 
 
 def test_words_of_the_compiler_are_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,7 +35,7 @@ def test_words_of_the_compiler_are_passed_on(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("RPEG_CACHE", str(tmp_path))
     monkeypatch.setenv("CC", "sh -c 'echo no licence today >&2; exit 1'")
     with pytest.raises(InputError, match="no licence today"):
-        library._path()
+        library._loaded()
 
 
 def test_without_an_allowance_nothing_is_asked() -> None:
@@ -50,3 +50,24 @@ def test_without_an_allowance_nothing_is_asked() -> None:
     assert search.tables.asked > asked
     assert freely.objective <= start.objective
     assert last.is_plan
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_a_library_that_was_cut_short_is_built_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = build.file_name()
+    monkeypatch.setattr(build, "file_name", lambda: f"other-{name}")
+    monkeypatch.setenv("RPEG_CACHE", str(tmp_path))
+    (tmp_path / f"other-{name}").write_bytes(b"cut")
+    assert library._loaded().rpeg_objective
+    assert (tmp_path / f"other-{name}").stat().st_size > 1000
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_where_the_cache_cannot_be_written_it_is_built_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = build.file_name()
+    monkeypatch.setattr(build, "file_name", lambda: f"other-{name}")
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("RPEG_CACHE", str(tmp_path / "file" / "cache"))
+    assert library._loaded().rpeg_objective

@@ -13,7 +13,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from rpeg.backends.training.logprobs import token_logprobs
+from rpeg.backends.training.logprobs import Vocabulary, token_logprobs
+from rpeg.backends.training.parallel.context import Context
 from rpeg.errors import InputError, nearest
 
 HEADS = ("lm", "value")
@@ -93,12 +94,23 @@ class PolicyModel(Headed):
 
     hf: the unchanged Hugging Face module, for generation: a causal language model, or the backbone alone
     where there is no `lm` head (a critic then neither stores nor computes one). heads: from `HEADS`.
+
+    What `training.parallel` makes of it on one rank: is_first, is_last: whether it embeds tokens and has the heads.
+    vocabulary: where the head gives logits of a part of it. context: who has the other parts of each sequence.
+    align: rows of tokens are padded to a multiple of it.
     """
+
+    is_first = is_last = True
+    vocabulary: Vocabulary | None = None
+    context: Context | None = None
+    align = 1
 
     def __init__(self, hf: Any, heads: tuple[str, ...], *, seed: int = 0) -> None:
         super().__init__(hf, _checked_heads(heads))
         self.backbone_name = hf.base_model_prefix if "lm" in heads else ""
         like = next(hf.parameters())
+        if like.dtype is torch.float64:  # grouped matrix products have no double precision
+            hf.config.get_text_config()._experts_implementation = "eager"
         if "value" in heads:
             self.value_head = _value_head(int(hf.config.get_text_config().hidden_size), seed, like)
         if "lm" in heads:
@@ -121,13 +133,55 @@ class PolicyModel(Headed):
             logits = torch.tanh(logits / cap) * cap
         return logits
 
-    def forward(self, tokens: Tensor, index: Tensor, targets: Tensor, wanted: Wanted) -> dict[str, Tensor]:
+    def final_norm(self) -> nn.Module:
+        """What comes after the last layer. InputError where an architecture calls it otherwise."""
+        norm = getattr(self.backbone, "norm", None)
+        if not isinstance(norm, nn.Module):
+            raise InputError(f"{type(self.hf).__name__} has no `norm` after its layers; use dp, with zero 3")
+        return norm
+
+    def forward(
+        self,
+        tokens: Tensor,
+        index: Tensor,
+        targets: Tensor,
+        wanted: Wanted,
+        positions: Tensor | None = None,
+        arriving: Tensor | None = None,
+    ) -> dict[str, Tensor]:
         """What is `wanted` at k positions, each (k,): `logprobs` and `entropy` of `targets`, `new_values`.
 
         tokens: (n, S) right-padded. index: (k,) into the n·S positions. targets: (k,) what follows there.
+        positions: (1, S) of packed samples; None: tokens are at their columns.
+        arriving: `hidden` of the pipeline stage before, which is all that a stage gives that is not the last.
         """
-        hidden = self.backbone(input_ids=tokens, use_cache=False).last_hidden_state
-        hidden = hidden.reshape(-1, hidden.shape[-1])[index]
+        length = tokens.shape[1]
+        hidden = self._hidden(tokens, positions, arriving)
+        if not self.is_last:
+            return {"hidden": hidden}
+        if self.context is None:
+            if self.align > 1:
+                index = index + index // length * (hidden.shape[1] - length)
+            return self._outputs(hidden.reshape(-1, hidden.shape[-1])[index], targets, wanted)
+        rows, mine = self.context.own_rows(index, length, hidden.shape[1])
+        out = self._outputs(hidden.reshape(-1, hidden.shape[-1])[rows], targets[mine], wanted)
+        return {name: self.context.joined(column, mine, len(index)) for name, column in out.items()}
+
+    def _hidden(self, tokens: Tensor, positions: Tensor | None, arriving: Tensor | None) -> Tensor:
+        """(n, S, hidden size) after this rank's layers, of its part of the sequence."""
+        options: dict[str, Any] = {"use_cache": False}
+        missing = -tokens.shape[1] % self.align
+        if positions is not None:
+            options["position_ids"] = nn.functional.pad(positions, (0, missing))
+        if missing:
+            tokens = nn.functional.pad(tokens, (0, missing))
+        if self.context is not None:
+            tokens, options["position_ids"] = self.context.own(tokens)
+        source = {"input_ids": tokens} if arriving is None else {"inputs_embeds": arriving}
+        hidden: Tensor = self.backbone(**source, **options).last_hidden_state
+        return hidden
+
+    def _outputs(self, hidden: Tensor, targets: Tensor, wanted: Wanted) -> dict[str, Tensor]:
         out: dict[str, Tensor] = {}
         if wanted.logprobs:
             out["logprobs"], entropy = token_logprobs(
@@ -137,6 +191,7 @@ class PolicyModel(Headed):
                 temperature=wanted.temperature,
                 entropy=wanted.entropy,
                 chunk=wanted.logit_chunk,
+                vocabulary=self.vocabulary,
             )
             if entropy is not None:
                 out["entropy"] = entropy

@@ -1,14 +1,17 @@
-"""`Published`: one version of a model's full weights in one contiguous bucket, with a digest; and the canary.
+"""`Published`: what one rank contributes to a version of a model's weights, in one contiguous bucket.
 
-A digest proves that the bytes arrived. It does not prove that an engine uses them: the canary does, by
-comparing log-probabilities of the engine and of the trainer on a fixed prompt.
+The contributions of all ranks of a trainer are together the model, each number once. A receiver takes them one after
+another and keeps of each what it holds itself, so that neither side ever holds more than its own part and one bucket.
+
+A digest is of numbers at their places in whole parameters, whatever parts they travel in. It proves that the bytes
+arrived, not that an engine uses them: the canary does, by comparing log-probabilities of the engine and of the trainer
+on a fixed prompt.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +20,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from rpeg.backends.boxes import Box, Piece
 from rpeg.backends.models import PolicyModel, Wanted, named_parameters
 from rpeg.backends.samples import Ints
 from rpeg.errors import RunError
@@ -30,18 +34,20 @@ CANARY_TOLERANCE = {torch.float64: 1e-8, torch.float32: 5e-4, torch.float16: 5e-
 
 @dataclass(frozen=True)
 class Entry:
-    """One parameter: name (see `named_parameters`), shape, dtype (such as `float32`), place in the bucket."""
+    """A part of a parameter: name (see `named_parameters`), shape of the whole, dtype (such as `float32`), place in the
+    bucket."""
 
     name: str
     shape: tuple[int, ...]
+    box: Box
     dtype: str
     offset_bytes: int
     size_bytes: int
 
     def of(self, bucket: Tensor) -> Tensor:
-        """This parameter as a view of a uint8 bucket."""
+        """This part as a view of a uint8 bucket."""
         raw = bucket[self.offset_bytes : self.offset_bytes + self.size_bytes]
-        return raw.view(getattr(torch, self.dtype)).view(self.shape)
+        return raw.view(getattr(torch, self.dtype)).view(self.box.shape)
 
 
 @dataclass(frozen=True)
@@ -53,18 +59,15 @@ class Manifest:
 
     @property
     def size_bytes(self) -> int:
-        last = self.entries[-1]
-        return _aligned(last.offset_bytes + last.size_bytes)
-
-    def text(self) -> str:
-        """Canonical JSON."""
-        rows = [[e.name, list(e.shape), e.dtype, e.offset_bytes] for e in self.entries]
-        return json.dumps([rows, [list(alias) for alias in self.aliases]], separators=(",", ":"))
+        return max((_aligned(e.offset_bytes + e.size_bytes) for e in self.entries), default=0)
 
 
 @dataclass(frozen=True)
 class Published:
-    """Version `version` of a model: `flat` (uint8, on the host) as `manifest` says; `digest` covers both."""
+    """A contribution to version `version`: `flat` (uint8, on the host) as `manifest` says.
+
+    digest: of the whole version.
+    """
 
     version: int
     manifest: Manifest
@@ -75,74 +78,163 @@ class Published:
     def size_bytes(self) -> int:
         return len(self.flat)
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Every parameter by name, as read-only views of the bucket."""
+    def pieces(self) -> list[Piece]:
+        """Its parts, as read-only views of the bucket."""
         bucket = _as_tensor(self.flat)
-        return {entry.name: entry.of(bucket) for entry in self.manifest.entries}
+        return [Piece(e.name, e.shape, e.box, e.of(bucket)) for e in self.manifest.entries]
 
-    @torch.no_grad()
+    def tensors(self) -> dict[str, Tensor]:
+        """The parts by parameter name, as read-only views of the bucket."""
+        return {piece.name: piece.tensor for piece in self.pieces()}
+
     def load_into(self, module: nn.Module) -> str:
-        """Copies the weights into the parameters of `module` in place; the digest of what it then holds.
+        """Copies a version that is all here into the parameters of `module` in place; the digest of what it then holds.
 
-        module: a PolicyModel or its Hugging Face module; tied parameters receive once. RunError names the
-        parameters unless each receives exactly one tensor of its shape and dtype and each tensor is received.
+        module: a PolicyModel or its Hugging Face module; tied parameters receive once. RunError as for `load`.
         """
-        received = named_parameters(module)
-        tensors = self.tensors()
-        tensors.update({alias: tensors[name] for alias, name in self.manifest.aliases})
-        _check_fit(received, tensors, self.manifest)
-        for name, parameter in received:
-            parameter.copy_(tensors[name])
-        return digest(self.manifest, dict(received))
+        held = pieces_of(module)
+        load(held, [self])
+        aliases = {alias for alias, _ in self.manifest.aliases}
+        return digest(checksum(piece for piece in held if piece.name not in aliases))
 
 
-def manifest_of(module: nn.Module) -> Manifest:
-    """The bucket layout of a module that is not sharded, tied parameters once."""
-    named = [(name, tuple(p.shape), p.dtype) for name, p in named_parameters(module)]
-    return layout(named, _aliases(module))
+def pieces_of(module: nn.Module) -> list[Piece]:
+    """Every parameter of a module that is not cut, tied ones once."""
+    return [Piece(n, tuple(p.shape), Box.whole(p.shape), p.detach()) for n, p in named_parameters(module)]
 
 
-def layout(
-    named: Iterable[tuple[str, tuple[int, ...], torch.dtype]], aliases: Iterable[tuple[str, str]] = ()
-) -> Manifest:
-    """Parameters one after another, each at a multiple of `ALIGNMENT_BYTES`."""
+def layout(pieces: Iterable[Piece], aliases: Iterable[tuple[str, str]] = ()) -> Manifest:
+    """Parts one after another, each at a multiple of `ALIGNMENT_BYTES`."""
     entries, offset = [], 0
-    for name, shape, dtype in named:
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        entries.append(Entry(name, tuple(shape), str(dtype).removeprefix("torch."), offset, size))
+    for piece in pieces:
+        size = piece.box.numel * piece.tensor.dtype.itemsize
+        dtype = str(piece.tensor.dtype).removeprefix("torch.")
+        entries.append(Entry(piece.name, piece.shape, piece.box, dtype, offset, size))
         offset = _aligned(offset + size)
     return Manifest(tuple(entries), tuple(aliases))
 
 
 @torch.no_grad()
-def pack(manifest: Manifest, tensors: Mapping[str, Tensor]) -> Bytes:
-    """The full tensors as one bucket on the host; gaps are zero."""
+def publish(
+    version: int, pieces: Sequence[Piece], version_digest: str, aliases: Iterable[tuple[str, str]] = ()
+) -> Published:
+    """Those of the pieces that are owned, as one bucket on the host; gaps are zero."""
+    owned = [piece for piece in pieces if piece.owned and piece.box.numel]
+    manifest = layout(owned, aliases)
     bucket = torch.zeros(manifest.size_bytes, dtype=torch.uint8)
-    for entry in manifest.entries:
-        entry.of(bucket).copy_(tensors[entry.name])
-    return np.asarray(bucket.numpy())
+    for entry, piece in zip(manifest.entries, owned, strict=True):
+        entry.of(bucket).copy_(piece.tensor)
+    return Published(version, manifest, np.asarray(bucket.numpy()), version_digest)
 
 
-def publish(version: int, manifest: Manifest, tensors: Mapping[str, Tensor]) -> Published:
-    """Full tensors as a version."""
-    return of_bytes(version, manifest, pack(manifest, tensors))
+@torch.no_grad()
+def load(
+    held: Sequence[Piece], contributions: Iterable[Published], elsewhere: Collection[str] = frozenset()
+) -> None:
+    """Copies into the tensors of `held` what the contributions have of them, one contribution at a time.
+
+    elsewhere: names of parameters that other ranks hold. RunError names the parameters unless every number that is held
+    is received exactly once and every parameter that comes finds one of its shape and dtype, here or elsewhere.
+    """
+    received = dict.fromkeys((piece.name for piece in held), 0)
+    by_name = {piece.name: piece for piece in held}
+    unknown: set[str] = set()
+    for published in contributions:
+        aliases: dict[str, list[str]] = {}
+        for alias, name in published.manifest.aliases:
+            aliases.setdefault(name, []).append(alias)
+        for piece in published.pieces():
+            targets = [by_name[n] for n in (piece.name, *aliases.get(piece.name, ())) if n in by_name]
+            if not targets and piece.name not in elsewhere:
+                unknown.add(piece.name)
+            for target in targets:
+                _check_fit(target, piece)
+                received[target.name] += _copy_overlap(piece, target)
+    missing = [piece.name for piece in held if received[piece.name] != piece.box.numel]
+    if missing or unknown:
+        raise RunError(
+            f"weights do not fit the module: {len(missing)} of its parameters receive nothing, or not all of "
+            f"themselves once ({missing[:3]}), {len(unknown)} published ones find no parameter "
+            f"({sorted(unknown)[:3]}); load both with the same heads"
+        )
 
 
-def of_bytes(version: int, manifest: Manifest, flat: Bytes) -> Published:
-    """A packed bucket as a version."""
-    bucket = _as_tensor(flat)
-    return Published(
-        version, manifest, flat, digest(manifest, {e.name: e.of(bucket) for e in manifest.entries})
-    )
+def _copy_overlap(source: Piece, target: Piece) -> int:
+    """How many numbers were copied."""
+    shared = source.box.overlap(target.box)
+    if shared is None:
+        return 0
+    target.tensor[shared.within(target.box)].copy_(source.tensor[shared.within(source.box)])
+    return shared.numel
 
 
-def digest(manifest: Manifest, tensors: Mapping[str, Tensor]) -> str:
-    """blake2b-128 in hexadecimal of the manifest and of every parameter's bytes, wherever they lie."""
-    state = hashlib.blake2b(manifest.text().encode(), digest_size=16)
-    for entry in manifest.entries:
-        raw = tensors[entry.name].detach().contiguous().view(-1).view(torch.uint8).cpu()
-        state.update(raw.numpy().data)
-    return state.hexdigest()
+def _check_fit(target: Piece, got: Piece) -> None:
+    if got.shape != target.shape or got.tensor.dtype != target.tensor.dtype:
+        raise RunError(
+            f"weights do not fit the module: {target.name} is {target.shape} {target.tensor.dtype} there "
+            f"and {got.shape} {got.tensor.dtype} in what was published"
+        )
+
+
+# Odd constants of splitmix64 (Steele et al. 2014), as signed numbers: products wrap at 64 bits.
+_STEP, _MIX, _LAST = -7046029254386353131, -4658895280553007687, -7723592293110705685
+_SLAB = 2**15  # what lies in a core's cache while it is mixed
+
+
+@torch.no_grad()
+def checksum(pieces: Iterable[Piece]) -> int:
+    """A number below 2^64 of every number's bits, its place in its whole parameter and that one's name and shape.
+
+    It is a sum over all numbers: of parts that do not overlap, on whatever ranks, the sum is that of the whole.
+    """
+    return sum(_piece_checksum(piece) for piece in pieces) % 2**64
+
+
+def digest(total: int) -> str:
+    """A checksum in hexadecimal."""
+    return f"{total % 2**64:016x}"
+
+
+def _piece_checksum(piece: Piece) -> int:
+    key = f"{piece.name} {list(piece.shape)} {piece.tensor.dtype}"
+    seed = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "little", signed=True)
+    tensor = piece.tensor.detach().contiguous()
+    bits = tensor.view(_WORDS[tensor.dtype.itemsize])
+    total = 0
+    for start, places in _slabs(piece.box, piece.shape, bits.device):
+        words = bits[start : start + len(places)] if bits.ndim else bits.reshape(1)
+        mixed = words.to(torch.int64).reshape(len(places), -1) * _STEP
+        mixed += places
+        mixed += seed
+        mixed ^= mixed >> 30
+        mixed *= _MIX
+        mixed ^= mixed >> 27
+        mixed *= _LAST
+        mixed ^= mixed >> 31
+        total += int(mixed.sum())
+    return total
+
+
+_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def _slabs(box: Box, shape: tuple[int, ...], device: torch.device) -> Iterable[tuple[int, Tensor]]:
+    """(first row of the part, flat places in the whole of some rows' numbers, (rows, k)), mixed so that neighbours are
+    far apart."""
+    if not box.numel:
+        return
+    dims = box.shape or (1,)
+    strides = [int(np.prod(shape[d + 1 :], dtype=np.int64)) for d in range(len(shape))] or [1]
+    starts = box.starts or (0,)
+    inner = torch.zeros(1, dtype=torch.int64, device=device)
+    for size, stride, begin in zip(dims[1:], strides[1:], starts[1:], strict=True):
+        along = (torch.arange(size, device=device) + begin) * stride
+        inner = (inner[:, None] + along[None]).reshape(-1)
+    rows = max(1, _SLAB // max(1, len(inner)))
+    for first in range(0, dims[0], rows):
+        count = min(rows, dims[0] - first)
+        outer = (torch.arange(first, first + count, device=device) + starts[0]) * strides[0]
+        yield first, (outer[:, None] + inner[None]) * _MIX
 
 
 def canary_tokens(vocab_size: int, length: int = 16) -> Ints:
@@ -190,28 +282,8 @@ def check_canary(a: npt.NDArray[Any], b: npt.NDArray[Any], dtype: torch.dtype) -
     return float(difference[worst])
 
 
-def _check_fit(
-    received: list[tuple[str, nn.Parameter]], tensors: Mapping[str, Tensor], manifest: Manifest
-) -> None:
-    missing = [name for name, _ in received if name not in tensors]
-    held = {name for name, _ in received}
-    left = [entry.name for entry in manifest.entries if entry.name not in held]
-    if missing or left:
-        raise RunError(
-            f"weights do not fit the module: {len(missing)} of its parameters receive nothing "
-            f"({missing[:3]}), {len(left)} published ones find no parameter ({left[:3]}); "
-            "load both with the same heads"
-        )
-    for name, parameter in received:
-        got = tensors[name]
-        if got.shape != parameter.shape or got.dtype != parameter.dtype:
-            raise RunError(
-                f"weights do not fit the module: {name} is {tuple(parameter.shape)} {parameter.dtype} there "
-                f"and {tuple(got.shape)} {got.dtype} in what was published"
-            )
-
-
-def _aliases(module: nn.Module) -> list[tuple[str, str]]:
+def aliases_of(module: nn.Module) -> tuple[tuple[str, str], ...]:
+    """(other name, name) of each tied parameter."""
     first: dict[int, str] = {}
     out = []
     for name, parameter in module.named_parameters(remove_duplicate=False):
@@ -219,7 +291,7 @@ def _aliases(module: nn.Module) -> list[tuple[str, str]]:
         if id(parameter) in first:
             out.append((name, first[id(parameter)]))
         first.setdefault(id(parameter), name)
-    return out
+    return tuple(out)
 
 
 def _as_tensor(flat: Bytes) -> Tensor:

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator
 import torch.distributed as dist
 
 from rpeg.backends.models import PolicyModel, Wanted
+from rpeg.backends.training.grid import make_grid
 from rpeg.backends.training.microbatch import build
 from rpeg.backends.training.optimizer import OptimizerConfig
 from rpeg.backends.training.tally import Tally
 from rpeg.backends.training.trainer import Trainer
 from rpeg.calibrate.probe import Probe
 from rpeg.calibrate.training import policy_loss, policy_samples
+from rpeg.plan import Parallelism
 
 _CALLS = 8
 _ROWS, _LENGTH = 4, 8
@@ -25,9 +27,10 @@ def probes(make: Callable[[], PolicyModel]) -> Iterator[Probe]:
     """
     optimizer = OptimizerConfig()
     yield from _probes("plain", Trainer(make(), optimizer=optimizer), None)
-    yield from _probes(
-        "sharded", Trainer(make(), group=dist.group.WORLD, zero=3, optimizer=optimizer), _CALLS
-    )
+    ranks = dist.get_world_size()
+    grid = make_grid(Parallelism(dp=ranks, zero=3), range(ranks), {})
+    assert grid is not None
+    yield from _probes("sharded", Trainer(make(), grid=grid, optimizer=optimizer), _CALLS)
 
 
 def _probes(prefix: str, trainer: Trainer, calls: int | None) -> Iterator[Probe]:
@@ -38,7 +41,8 @@ def _probes(prefix: str, trainer: Trainer, calls: int | None) -> Iterator[Probe]
         trainer.logprobs(samples, temperature=1.0, microbatch=_ROWS)
 
     def backward(last: bool = False) -> None:
-        trainer.forward_backward(build(samples, trainer.device), policy_loss, wanted, Tally(), last=last)
+        flight = trainer.passes.forward(build(samples, trainer.device), wanted)
+        trainer.passes.backward(flight, policy_loss, Tally(), last=last)
 
     def update() -> None:
         backward(last=True)

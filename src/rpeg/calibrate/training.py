@@ -17,8 +17,9 @@ from rpeg.backends.training.adamw import AdamW
 from rpeg.backends.training.logprobs import token_logprobs
 from rpeg.backends.training.microbatch import build
 from rpeg.backends.training.optimizer import OptimizerConfig
+from rpeg.backends.training.passes import TOKEN_WEIGHT
 from rpeg.backends.training.tally import Tally
-from rpeg.backends.training.trainer import TOKEN_WEIGHT, Trainer
+from rpeg.backends.training.trainer import Trainer
 from rpeg.calibrate.probe import Probe
 from rpeg.calibrate.shapes import Points, response_tokens
 
@@ -58,8 +59,7 @@ def _training(trainer: Trainer, points: Points) -> Iterator[Probe]:
             samples = policy_samples(rows, length, trainer.model.vocab_size)
 
             def run(samples: Samples = samples) -> None:
-                micro = build(samples, trainer.device)
-                trainer.forward_backward(micro, policy_loss, wanted, Tally(), last=True)
+                trainer.passes.train([build(samples, trainer.device)], policy_loss, wanted, Tally())
 
             yield Probe("trained", (rows, length), run)
 

@@ -21,7 +21,7 @@ def command(
     phase: Annotated[
         str | None, typer.Option("--phase", help="Take the memory of this phase apart, not of the fullest.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Fixes the drawn lengths.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Fixes the drawn lengths.")] = 0,
 ) -> None:
     """Print where a plan's seconds and bytes go: stages, what limits the step, memory by phase, cost trees.
 

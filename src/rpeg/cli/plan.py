@@ -35,7 +35,9 @@ def command(
         ),
     ] = None,
     show_all: Annotated[bool, typer.Option("--all", help="Show every plan, not only the fastest.")] = False,
-    seed: Annotated[int, typer.Option(help="Fixes the drawn lengths and the search.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**31 - 1, help="Fixes the drawn lengths and the search.")
+    ] = 0,
     sensitivity: Annotated[
         bool,
         typer.Option(
@@ -50,9 +52,13 @@ def command(
             "that people would write down."
         ),
     ] = True,
-    chains: Annotated[int, typer.Option(min=1, help="Walks of the search, from different starts.")] = 4,
-    rounds: Annotated[int, typer.Option(min=1, help="Structures that each walk anneals.")] = 6,
-    steps: Annotated[int, typer.Option(min=1, help="Steps of annealing in each structure.")] = 12000,
+    chains: Annotated[
+        int, typer.Option(min=1, max=256, help="Walks of the search, from different starts.")
+    ] = 4,
+    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Structures that each walk anneals.")] = 6,
+    steps: Annotated[
+        int, typer.Option(min=1, max=10_000_000, help="Steps of annealing in each structure.")
+    ] = 12000,
 ) -> None:
     """Estimate the good plans for a job, rank them, and keep the best. Starts nothing.
 
@@ -77,6 +83,8 @@ def command(
     for file in filter(None, (out, picture)):  # before the work, not after it
         if not file.absolute().parent.is_dir():
             raise InputError(f"{file} cannot be written: there is no directory {file.parent}")
+        if file.is_dir():
+            raise InputError(f"{file} cannot be written: it is a directory; name a file in it")
     job = load_job(job_file)
     problem = problem_of(job, lambda line: typer.echo(line, err=True), measure=measure)
     budget = Budget(chains, rounds, steps) if search and _searches(problem) else None

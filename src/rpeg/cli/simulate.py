@@ -17,7 +17,7 @@ def command(
         "simulated"
     ),
     steps: Annotated[int, typer.Option(min=1, help="Training steps to simulate.")] = 10,
-    seed: Annotated[int, typer.Option(help="Fixes the drawn lengths.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Fixes the drawn lengths.")] = 0,
 ) -> None:
     """Simulate a plan and write the trace, as a real run would leave it. Starts nothing.
 

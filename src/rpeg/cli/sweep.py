@@ -40,7 +40,9 @@ def command(
     processes: Annotated[
         int, typer.Option(min=0, help="Sizes that are planned at once; 0: one for each core.")
     ] = 0,
-    seed: Annotated[int, typer.Option(help="Fixes the drawn lengths and the search.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**31 - 1, help="Fixes the drawn lengths and the search.")
+    ] = 0,
 ) -> None:
     """Plan a job at many sizes, on many kinds of devices, with other permissions: all combinations. Starts nothing.
 
@@ -57,9 +59,10 @@ def command(
     """
     from rpeg.cli._planning import problem_of
     from rpeg.cli._sweeping import Asked, Kept, axes_of, pool_of, show, target_of
-    from rpeg.errors import InfeasibleError
+    from rpeg.errors import InfeasibleError, InputError
     from rpeg.job import load_job
     from rpeg.search import Budget
+    from rpeg.search.core.library import why_missing
     from rpeg.search.given import NOTHING
     from rpeg.search.sweep import Row, points, swept
 
@@ -71,6 +74,8 @@ def command(
         typer.echo("The layouts that the job gives are for one size: all are chosen here.", err=True)
         problem = replace(problem, given=NOTHING)
     at = points(axes_of(asked, problem))
+    if search and (why := why_missing()):
+        raise InputError(f"--search: {why}")
     budget = Budget() if search else None
     found = list[Row]()
     interrupted = False

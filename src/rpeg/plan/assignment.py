@@ -76,7 +76,8 @@ class Assignment:
         if isinstance(self.block, Host):
             return self.block.slots
         sharded = self.parallelism.zero == 3
-        apart = kind is Kind.GENERATE or (kind is Kind.INFERENCE and not sharded)
+        meets = sharded or self.parallelism.ep > 1
+        apart = kind is Kind.GENERATE or (kind is Kind.INFERENCE and not meets)
         return (self.bundles or self.parallelism.dp) if apart else 1
 
 

@@ -84,7 +84,10 @@ def _meaning(bound: Bound) -> str:
         stages = bound.what.split(" → ")
         words = " → ".join(name_words(name) for name in stages)
         return f"{words} wait for each other, on any number of such devices; less takes another layout or structure"
-    return f"all devices of {bound.what} need so long for the work at the best efficiency of any layout: no plan beats it"
+    return (
+        f"all devices of {bound.what} need so long for the work at the best efficiency that the search has seen; less "
+        "takes a layout or structure that it has not"
+    )
 
 
 def _lane_words(lane: str) -> str:

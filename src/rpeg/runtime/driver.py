@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -44,7 +44,9 @@ class Handle(Protocol):
 
     def run(self, work: Work, references: list[Any]) -> AsyncIterator[Answer]: ...
 
-    def receive(self, work: Work, reference: Any) -> AsyncIterator[Answer]: ...
+    def receive(self, work: Work, references: Sequence[Any]) -> AsyncIterator[Answer]: ...
+
+    def move(self, work: Work) -> AsyncIterator[Answer]: ...
 
 
 class Watcher(Protocol):
@@ -78,7 +80,8 @@ class Checkpoints:
 class Driver:
     """Runs a plan's steps on workers.
 
-    handles: by lane. broadcasts: references to the weights that the run begins with, by model.
+    handles: by lane. broadcasts: references to the weights that the run begins with, by model; one of each rank that has
+    a part of them.
     stall_seconds: without any event for so long, the run is given up and the report says who waits for whom.
     """
 
@@ -88,7 +91,7 @@ class Driver:
         steps: int,
         first_step: int,
         handles: Mapping[str, Handle],
-        broadcasts: Mapping[str, Any],
+        broadcasts: Mapping[str, Sequence[Any]],
         trace: Path,
         checkpoints: Checkpoints,
         watcher: Watcher,
@@ -101,7 +104,7 @@ class Driver:
         self.batches = Batches(plan.graph, self.scheduler.lowered)
         self.records: list[StepRecord] = []
         self.evaluations: dict[int, float] = {}
-        self._broadcasts = {(model, first_step): reference for model, reference in broadcasts.items()}
+        self._broadcasts = {(model, first_step): list(parts) for model, parts in broadcasts.items()}
         self._log = JsonLines(driver_file(trace))
         self._seq = 0
         self._events: asyncio.Queue[Event] = asyncio.Queue()
@@ -183,8 +186,9 @@ class Driver:
                 calls = self._transfer_calls(command, entry.seq)
             elif isinstance(command, Launch):
                 calls = self._run_calls(command, entry.seq)
-            else:  # `limits` has refused such a plan
-                raise RunError(f"no worker here can carry out {command.item}")
+            else:
+                work = Work(command.item, entry.seq)
+                calls = [self.handles[lane].move(work) for lane in command.lanes]
             self._spawn(self._item(command.item, command.lanes, calls))
 
     def _run_calls(self, command: Launch, seq: int) -> list[AsyncIterator[Answer]]:
@@ -220,8 +224,8 @@ class Driver:
 
     def _transfer_calls(self, command: SyncWeights, seq: int) -> list[AsyncIterator[Answer]]:
         work = Work(command.item, seq, versions=((command.model, command.version),))
-        reference = self._broadcasts[command.model, command.version]
-        return [self.handles[lane].receive(work, reference) for lane in command.lanes]
+        parts = self._broadcasts[command.model, command.version]
+        return [self.handles[lane].receive(work, parts) for lane in command.lanes]
 
     async def _item(self, item: Item, lanes: tuple[str, ...], calls: list[AsyncIterator[Answer]]) -> None:
         """Follows an item on all its lanes; it has finished when all have."""
@@ -257,7 +261,7 @@ class Driver:
             if answer.batch is not None:
                 self.batches.add(item, answer.batch)
             for model, reference in answer.published.items():
-                self._broadcasts[model, item.step + 1] = reference
+                self._broadcasts.setdefault((model, item.step + 1), []).append(reference)
             self._tallies.setdefault(item.step, Tally()).add(answer.metrics)
             for text in answer.warnings:
                 if text not in self._warned:

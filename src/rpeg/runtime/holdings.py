@@ -6,20 +6,21 @@ Which stages share memory is decided by the plan's lowering, and only carried ou
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 import torch
-import torch.distributed as dist
 
+from rpeg import cost
 from rpeg.backends.generation.slots import SlotEngine
 from rpeg.backends.models import Headed, load_model
 from rpeg.backends.reward_model import load_reward_model
+from rpeg.backends.training.grid import Grid, Groups, make_grid
 from rpeg.backends.training.optimizer import OptimizerConfig
-from rpeg.backends.training.trainer import Trainer
+from rpeg.backends.training.trainer import ALONE, Recompute, State, Trainer
 from rpeg.ir import Kind, Stage
 from rpeg.job import Job
-from rpeg.plan import Assignment, Copy, Devices, Lowered, Plan
+from rpeg.plan import Assignment, Copy, Devices, Lowered, Parallelism, Plan, Rest
 from rpeg.runtime.work import Station
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
@@ -27,12 +28,16 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.
 
 @dataclass
 class Holding:
-    """A model in this process. version, digest: of the weights that it has now."""
+    """A model in this process. version, digest: of the weights that it has now.
+
+    awake_for: of each state that may rest on the host, the rests that have it on the device now.
+    """
 
     model: str
     trainer: Trainer
     version: int
     digest: str = ""
+    awake_for: dict[State, set[str]] = field(default_factory=dict)
 
 
 class Holdings:
@@ -44,7 +49,7 @@ class Holdings:
     def __init__(self, station: Station, lowered: Lowered) -> None:
         self.station, self.plan, self.job, self.lowered = station, station.plan, station.job, lowered
         self.device = torch.device(station.device)
-        self._groups = dict(self._make_groups())
+        self._grids = dict(self._make_grids())
         self._trained: dict[str, Holding] = {}
         self._copies: dict[str, Holding] = {}
         self._frozen: dict[tuple[object, ...], Holding] = {}
@@ -73,11 +78,6 @@ class Holdings:
         """What a stage reads a model from."""
         return self._by_stage.get((stage, model)) or self._trained[model]
 
-    def group(self, stage: str) -> dist.ProcessGroup | None:
-        """The process group of a stage's block; None for a single device."""
-        block = self.plan.assignment(stage).block
-        return self._groups.get(block.ids) if isinstance(block, Devices) else None
-
     def engine(self, stage: str) -> SlotEngine:
         """The generation engine of a stage, over the module that the stage reads: weights are never held twice."""
         if stage not in self._engines:
@@ -100,23 +100,51 @@ class Holdings:
             if self.for_stage(stage, self.plan.graph.stage(stage).models[0]) is holding:
                 engine.drop_caches()
 
+    def offload(self, rest: Rest) -> None:
+        """Puts to rest on the host what the stage of a rest holds here."""
+        for holding in self._resting(rest):
+            for state in self._states(rest):
+                users = holding.awake_for.setdefault(state, set())
+                users.discard(rest.name)
+                if not users:
+                    holding.trainer.offload(state)
+            self.drop_caches(holding)
+
+    def reload(self, rest: Rest) -> None:
+        """Brings it back."""
+        for holding in self._resting(rest):
+            for state in self._states(rest):
+                holding.awake_for.setdefault(state, set()).add(rest.name)
+                holding.trainer.reload(state)
+
+    def _states(self, rest: Rest) -> tuple[State, ...]:
+        """What a rest is of: a trainer's optimizer alone or with its weights, or weights, whoever's they are."""
+        if rest.what == "optimizer":
+            return ("optimizer",)
+        trains = self.plan.graph.stage(rest.stage).kind is Kind.TRAIN
+        return ("weights", "optimizer") if trains else ("weights",)
+
+    def _resting(self, rest: Rest) -> list[Holding]:
+        """What the stage of a rest finds its models in on this worker, its own or another's."""
+        stage = self.plan.graph.stage(rest.stage)
+        if self.station.lane not in self.plan.assignment(stage.name).all_lanes():
+            return []
+        return [self.for_stage(stage.name, model) for model in stage.models]
+
     def _mine(self, *kinds: Kind) -> Iterator[Stage]:
         for stage in self.plan.graph.stages:
             if stage.kind in kinds and self.station.lane in self.plan.assignment(stage.name).all_lanes():
                 yield stage
 
-    def _make_groups(self) -> Iterator[tuple[tuple[int, ...], dist.ProcessGroup]]:
-        """One group for each block of several devices; every rank makes all of them, members or not."""
+    def _make_grids(self) -> Iterator[tuple[tuple[Devices, Parallelism], Grid]]:
+        """One for each layout of several devices; every rank makes the groups of all, members or not."""
         ranks = {lane: rank for rank, lane in enumerate(self.station.lanes_by_rank)}
-        blocks = {
-            a.block.ids: a.all_lanes()
-            for a in self.plan.assignments
-            if isinstance(a.block, Devices) and len(a.block.ids) > 1
-        }
-        for ids in sorted(blocks):
-            group = dist.new_group([ranks[lane] for lane in blocks[ids]])
-            if self.station.lane in blocks[ids] and isinstance(group, dist.ProcessGroup):
-                yield ids, group
+        made: Groups = {}
+        for a in sorted(self.plan.assignments, key=lambda assignment: assignment.stage):
+            if isinstance(a.block, Devices) and len(a.block.ids) > 1:
+                grid = make_grid(a.parallelism, [ranks[lane] for lane in a.all_lanes()], made)
+                if grid is not None:
+                    yield (a.block, a.parallelism), grid
 
     def _held_for(self, stage: Stage, model: str) -> Holding:
         copy = self.lowered.copy_for(stage.name, model)
@@ -136,29 +164,32 @@ class Holdings:
         return self._copies[copy.name]
 
     def _load(self, model: str, assignment: Assignment, optimizer: OptimizerConfig | None) -> Holding:
-        loaded = self._load_module(model)
-        sharded = assignment.parallelism.zero == 3
-        collective = sharded or optimizer is not None
         block = assignment.block
-        group = self._groups.get(block.ids) if collective and isinstance(block, Devices) else None
+        assert isinstance(block, Devices)
+        grid = self._grids.get((block, assignment.parallelism), ALONE)
+        # On accelerators as their predictions have it, with chunked logits; a processor is calibrated with padded ones.
+        packs = self.device.type != "cpu"
         trainer = Trainer(
-            loaded,
-            group=group,
-            zero=3 if sharded else 0,
+            self._load_module(model, torch.device("cpu") if grid.cuts else self.device),
+            grid=grid,
             optimizer=optimizer,
-            recompute=assignment.recompute == "full",
+            logit_chunk=cost.stack(self.job.software.trainer).memory.chunk_tokens if packs else None,
+            tokens_per_sample=self.plan.workload.mean_tokens if packs else None,
+            recompute=cast(Recompute, assignment.recompute),
+            device=self.device,
+            constant=self.plan.graph.trainer(model) is None,
         )
         holding = Holding(model, trainer, self.station.first_step)
         if optimizer is not None and self.station.checkpoint is not None:
             trainer.load_state(str(self.station.checkpoint / model))
         return holding
 
-    def _load_module(self, model: str) -> Headed:
+    def _load_module(self, model: str, device: torch.device) -> Headed:
         heads, directory = self.plan.graph.model(model).heads, self.station.models[model]
         dtype = DTYPES[self.job.dtype]
         if heads == ("reward",):
-            return load_reward_model(directory, dtype=dtype, device=self.device)
-        return load_model(directory, heads=heads, dtype=dtype, device=self.device, seed=self.job.seed)
+            return load_reward_model(directory, dtype=dtype, device=device)
+        return load_model(directory, heads=heads, dtype=dtype, device=device, seed=self.job.seed)
 
     def _optimizer(self, model: str) -> OptimizerConfig:
         return optimizer_config(self.job, self.plan, model)

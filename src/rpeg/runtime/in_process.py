@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,8 +36,11 @@ class HereHandle:
     def run(self, work: Work, references: list[Any]) -> AsyncIterator[Answer]:
         return _one_by_one(self.worker.answers(work, references))
 
-    def receive(self, work: Work, reference: Any) -> AsyncIterator[Answer]:
-        return _one_by_one(unbundle(self.worker.receive(work, reference), ()))
+    def receive(self, work: Work, references: Sequence[Any]) -> AsyncIterator[Answer]:
+        return _one_by_one(unbundle(self.worker.receive(work, references), ()))
+
+    def move(self, work: Work) -> AsyncIterator[Answer]:
+        return _one_by_one(unbundle(self.worker.move(work), ()))
 
 
 async def _one_by_one(answers: Iterable[Answer]) -> AsyncIterator[Answer]:

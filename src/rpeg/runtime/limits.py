@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rpeg.errors import PlanError
 from rpeg.ir import Kind, Stage
-from rpeg.plan import Devices, Plan
+from rpeg.plan import Assignment, Devices, Plan
 
 
 def check_backends(plan: Plan) -> None:
@@ -25,17 +25,30 @@ def _violations(plan: Plan) -> Iterator[str]:
         if stage.kind is Kind.UPDATE:
             yield f"stage {stage.name} is an update of weights outside training; only training updates weights"
         if isinstance(a.block, Devices):
-            for degree in ("tp", "pp", "cp", "ep"):
-                if getattr(a.parallelism, degree) > 1:
-                    yield f"stage {stage.name} has {degree} {getattr(a.parallelism, degree)}; use dp, with zero 0 or 3"
-            if a.parallelism.zero not in (0, 3):
-                yield f"stage {stage.name} has zero {a.parallelism.zero}; use 0 (replicas) or 3 (sharded)"
-        if a.recompute == "selective":
-            yield f"stage {stage.name} has recompute selective; use none or full"
-        if a.offload != "none":
-            yield f"stage {stage.name} has offload {a.offload}; use none"
+            yield from _layout(plan, stage, a)
         if a.backend != "torch":
             yield f"stage {stage.name} has backend {a.backend}; use torch"
+
+
+def _layout(plan: Plan, stage: Stage, a: Assignment) -> Iterator[str]:
+    p = a.parallelism
+    cut = [f"{degree} {getattr(p, degree)}" for degree in ("tp", "pp", "cp", "ep") if getattr(p, degree) > 1]
+    whole = stage.kind is Kind.GENERATE or any(
+        plan.graph.model(model).heads == ("reward",) for model in stage.models
+    )
+    if cut and whole:
+        holder = "generation" if stage.kind is Kind.GENERATE else "a reward model's stage"
+        yield f"stage {stage.name} has {', '.join(cut)}; {holder} holds whole models here: use dp"
+    assert isinstance(a.block, Devices)
+    ascending = tuple(sorted(a.block.ids))
+    if (cut or p.shard) and a.block.ids != ascending:  # process groups number their ranks so
+        yield f"stage {stage.name} is cut over devices {a.block.ids}; name them in ascending order: {ascending}"
+    if p.vpp > 1:
+        yield f"stage {stage.name} has vpp {p.vpp}; stages of a pipeline are not interleaved here: use 1"
+    if p.ep > 1 and (p.tp > 1 or p.zero):
+        yield f"stage {stage.name} has ep {p.ep} with tp {p.tp} and zero {p.zero}; with experts apart use tp 1 and zero 0"
+    if p.ep > p.dp * p.cp or p.dp * p.cp % p.ep:
+        yield f"stage {stage.name} has ep {p.ep}, which does not divide dp {p.dp} × cp {p.cp}"
 
 
 def _structure(stage: Stage) -> Iterator[str]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from rpeg.runtime.weights import Broadcast
 from rpeg.runtime.work import Answer, Station, Work, unbundle, unpack
 from rpeg.runtime.worker import Worker
 
@@ -70,11 +71,11 @@ class RayWorker(Worker):
         self._initial = {model: ray.put(weights) for model, weights in super().publish_initial().items()}
         return self._initial
 
-    def receive_initial(self, broadcasts: Mapping[str, Any]) -> None:
+    def fetch(self, reference: Any) -> Broadcast:
         import ray
 
-        wanted = {holding.model for holding in self.holdings.copies.values()}
-        super().receive_initial({model: ray.get(broadcasts[model]) for model in wanted})
+        found: Broadcast = ray.get(reference)
+        return found
 
 
 class RayHandle:
@@ -99,8 +100,12 @@ class RayHandle:
             )
         return self._whole(self.actor.run.options(num_returns=1 + work.contents).remote(work, *references))
 
-    def receive(self, work: Work, reference: Any) -> AsyncIterator[Answer]:
-        return self._whole(self.actor.receive.remote(work, reference))
+    def receive(self, work: Work, references: Sequence[Any]) -> AsyncIterator[Answer]:
+        """In a list, references arrive as such: the worker takes one at a time."""
+        return self._whole(self.actor.receive.remote(work, list(references)))
+
+    def move(self, work: Work) -> AsyncIterator[Answer]:
+        return self._whole(self.actor.move.remote(work))
 
     @staticmethod
     async def _whole(references: Any) -> AsyncIterator[Answer]:

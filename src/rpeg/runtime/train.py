@@ -185,15 +185,16 @@ async def _run(
 
 async def _ready(
     handles: Mapping[str, Hosted], devices: Mapping[str, Hosted], view: Recorder
-) -> dict[str, object]:
-    """Models loaded, groups formed, copies at the first version; references to that version by model."""
+) -> dict[str, list[object]]:
+    """Models loaded, groups formed, copies at the first version; references to that version's parts by model."""
     view.on_stage("loading models")
     first = next(iter(devices.values()))
     meeting_point = await first.call("meeting_point")
     await call_all(handles, "prepare", meeting_point)
-    broadcasts: dict[str, object] = {}
+    broadcasts: dict[str, list[object]] = {}
     for references in (await call_all(devices, "publish_initial")).values():
-        broadcasts.update(references)
+        for model, part in references.items():
+            broadcasts.setdefault(model, []).append(part)
     await call_all(devices, "receive_initial", broadcasts)
     view.on_running()
     return broadcasts

@@ -26,11 +26,10 @@ from rpeg.backends.data.respelling import Respelling, of_reward_model
 from rpeg.backends.generation.protocol import Request, Response, to_samples
 from rpeg.backends.reward.total import Total, make_total
 from rpeg.backends.samples import Samples
-from rpeg.backends.weights import Published, canary_tokens, check_canary
 from rpeg.errors import RunError
 from rpeg.ir import KEPT, Kind, Op, Stage
-from rpeg.plan import Assignment, Devices, lower
-from rpeg.runtime import assessing, evaluating, generating, hosting, training
+from rpeg.plan import Assignment, Devices, ItemKind, lower
+from rpeg.runtime import assessing, evaluating, generating, hosting, training, weights
 from rpeg.runtime.carried import Carried
 from rpeg.runtime.holdings import DTYPES, Holding, Holdings
 from rpeg.runtime.inputs import Inputs
@@ -51,14 +50,6 @@ class Notes:
     digests: dict[str, str] = field(default_factory=dict)
     ids: list[int] = field(default_factory=list)
     tokens: int = 0
-
-
-@dataclass(frozen=True)
-class Broadcast:
-    """Published weights with the trainer's log-probabilities of the canary prompt."""
-
-    published: Published
-    canary: Any
 
 
 class Worker:
@@ -99,16 +90,18 @@ class Worker:
         return _memory_bytes(self.station)
 
     def publish_initial(self) -> dict[str, Any]:
-        """The weights that the run begins with, from the first rank of each trainer."""
+        """This rank's part of the weights that the run begins with, of the models that it trains."""
         broadcasts: dict[str, Any] = {}
         for model, holding in self.holdings.trained.items():
             broadcasts.update(self._publish(holding, model, holding.version))
         return broadcasts
 
-    def receive_initial(self, broadcasts: Mapping[str, Any]) -> None:
-        """Brings copies to the version that the run begins with."""
+    def receive_initial(self, broadcasts: Mapping[str, Sequence[Any]]) -> None:
+        """Brings copies to the version that the run begins with, and puts to rest what rests on the host."""
         for holding in self.holdings.copies.values():
             self._receive(holding, broadcasts[holding.model])
+        for rest in self.lowered.rests:
+            self.holdings.offload(rest)
 
     def run(self, work: Work, *batches: Samples) -> Any:
         """An item of a stage from which nothing is expected before its end: its answers, bundled."""
@@ -141,18 +134,34 @@ class Worker:
                 raise RunError(f"stage {stage.name} is {stage.kind}, which no backend runs")
         yield done
 
-    def receive(self, work: Work, broadcast: Broadcast) -> Any:
-        """A transfer: takes a version into the copy that the item names."""
+    def receive(self, work: Work, references: Sequence[Any]) -> Any:
+        """A transfer: takes a version, of which each reference is a part, into the copy that the item names."""
         with self._span(work) as notes:
             holding = self.holdings.copies[work.item.name]
-            if holding.version != broadcast.published.version or not holding.digest:
-                self._receive(holding, broadcast)
+            if holding.version != dict(work.versions)[holding.model] or not holding.digest:
+                self._receive(holding, references)
             notes.reads[holding.model] = holding.version
             notes.digests[f"{holding.model}@{holding.version}"] = holding.digest
         return bundle([Done()], work.contents)
 
+    def fetch(self, reference: Any) -> weights.Broadcast:
+        """What a reference to weights points to; among workers of one process it is the thing itself."""
+        found: weights.Broadcast = reference
+        return found
+
+    def move(self, work: Work) -> Any:
+        """A reload or an offload of what rests on the host between its runs."""
+        with self._span(work):
+            rest = next(rest for rest in self.lowered.rests if rest.name == work.item.name)
+            if work.item.kind is ItemKind.RELOAD:
+                self.holdings.reload(rest)
+            else:
+                self.holdings.offload(rest)
+        return bundle([Done()], work.contents)
+
     def export(self, model: str, directory: str) -> None:
         """Writes a trained model as a Hugging Face directory with its tokenizer; collective over its trainer's block."""
+        self.holdings.trained[model].trainer.reload("weights")
         self.holdings.trained[model].trainer.save_model(directory)
         trainer = self.graph.trainer(model)
         assert trainer is not None
@@ -225,17 +234,15 @@ class Worker:
             if call.model is not None
         ]
         notes.ids, notes.tokens = list(ids), int(samples.lengths.sum())
-        temperature = self.job.sampling.temperature
         step = work.item.step
-        return Done(
-            assessing.assess(
-                samples,
-                calls,
-                temperature=temperature,
-                microbatch=assignment.microbatch,
-                respell=lambda batch: self._as_the_reward_model_reads(batch, step),
-            )
+        found = assessing.assess(
+            samples,
+            calls,
+            temperature=self.job.sampling.temperature,
+            microbatch=assignment.microbatch,
+            respell=lambda batch: self._as_the_reward_model_reads(batch, step),
         )
+        return Done(found if calls[0][1].grid.speaks else None)
 
     def _as_the_reward_model_reads(self, samples: Samples, step: int) -> Samples:
         if self.respelling is None:
@@ -247,11 +254,12 @@ class Worker:
         """The last item of a step publishes, saves and reports; of a stream of minibatches those before only update."""
         step, assignment = work.item.step, self.plan.assignment(stage.name)
         rank, ranks = self._rank_in(assignment)
+        tells = assignment.all_lanes()[0] == self.station.lane
         slot = work.item.slot
         updates = training.Updates(step, rank, ranks, self.lowered.tasks[slot].members)
         samples = inputs.joined(work.ids)
         self._check_versions(samples, step)
-        if rank == 0:
+        if tells:
             self._reports.add(stage.name, "", batch_metrics(samples, step))
         published: dict[str, Any] = {}
         for call in stage.calls:
@@ -274,7 +282,7 @@ class Worker:
         if not self.lowered.ends(slot):
             return Done()
         metrics = self._reports.take(stage.name)
-        return Done(published=published, metrics=metrics if rank == 0 else {})
+        return Done(published=published, metrics=metrics if tells else {})
 
     def _end_step(self, work: Work, holding: Holding, notes: Notes) -> dict[str, Any]:
         """The new version of a model: noted, sent where copies are fed, and saved where a checkpoint is due."""
@@ -336,32 +344,20 @@ class Worker:
     # Weights
 
     def _publish(self, holding: Holding, model: str, version: int) -> dict[str, Any]:
-        """Notes the digest; where copies are fed from here, the weights to send them, from the first rank only."""
-        published = holding.trainer.publish(version)
-        holding.digest = published.digest
-        if not any(copy.model == model for copy in self.lowered.copies):
-            return {}
-        canary = holding.trainer.canary(canary_tokens(holding.trainer.model.vocab_size))
-        trainer = self.graph.trainer(model)
-        assert trainer is not None
-        first = self.plan.assignment(trainer.name).all_lanes()[0]
-        return {model: Broadcast(published, canary)} if self.station.lane == first else {}
+        """Notes the digest; this rank's part of the weights, where copies are fed from here."""
+        fed = any(copy.model == model for copy in self.lowered.copies)
+        broadcast = weights.publish(holding, version, fed=fed)
+        return {model: broadcast} if broadcast is not None else {}
 
-    def _receive(self, holding: Holding, broadcast: Broadcast) -> None:
-        published = broadcast.published
-        holding.digest = holding.trainer.receive(published)
-        if holding.digest != published.digest:
-            raise RunError(
-                f"{holding.model}@{published.version} arrived as {holding.digest}, was published as {published.digest}"
-            )
+    def _receive(self, holding: Holding, references: Sequence[Any]) -> None:
+        weights.receive(holding, map(self.fetch, references), DTYPES[self.job.dtype])
         self.holdings.drop_caches(holding)
-        seen = holding.trainer.canary(canary_tokens(holding.trainer.model.vocab_size))
-        check_canary(broadcast.canary, seen, DTYPES[self.job.dtype])
-        holding.version = published.version
 
     def _reads(self, work: Work, stage: str, model: str, notes: Notes) -> Holding:
         """What a stage reads a model from; refuses a version that the driver did not launch it for."""
         holding = self.holdings.for_stage(stage, model)
+        if holding.trainer.is_resting("weights"):
+            raise RunError(f"{work.item} finds {model} at rest in host memory")
         launched = dict(work.versions)
         if model in launched:
             if holding.version != launched[model]:
@@ -384,8 +380,8 @@ class Worker:
 
     def _rank_in(self, assignment: Assignment) -> tuple[int, int]:
         """(this worker's data-parallel rank in a gang, ranks)."""
-        lanes, ranks = assignment.all_lanes(), assignment.parallelism.dp
-        return lanes.index(self.station.lane) * ranks // len(lanes), ranks
+        parallelism = assignment.parallelism
+        return parallelism.replica_of(assignment.all_lanes().index(self.station.lane)), parallelism.dp
 
     # What is loaded at first use
 

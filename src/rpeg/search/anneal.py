@@ -9,7 +9,7 @@ from functools import cached_property
 
 from rpeg.errors import GraphError, PlanError
 from rpeg.search.budget import Progress
-from rpeg.search.core.layout import HOST, INVALID, OK, Ints, State
+from rpeg.search.core.layout import GENERATE, HOST, INVALID, OK, Ints, State
 from rpeg.search.core.library import library
 from rpeg.search.core.structs import (
     Chain,
@@ -229,12 +229,28 @@ class Search:
             self.report(self.progress)
 
     def taken_over(self, found: Found, target: Structure) -> Found:
-        """A plan in another structure, with its shifts or, where that is better, with generation a step ahead."""
-        kept = self.evaluate(target, self.carried(found, target), found.name)
-        ahead_state = self.carried(found, target)
-        ahead_state.shift[:] = [0 if name in early(target.bare) else 1 for name in target.names]
-        ahead = self.evaluate(target, ahead_state, found.name)
-        return min(kept, ahead, key=lambda one: one.objective)
+        """A plan in another structure: with its blocks and shifts, or, where that is better, with generation a step
+        ahead, and with the stages that use old weights beside it."""
+        states = [self.carried(found, target)]
+        ahead = self.carried(found, target)
+        ahead.shift[:] = [0 if name in early(target.bare) else 1 for name in target.names]
+        states.append(ahead)
+        for state in tuple(states):
+            beside = State(*(array.copy() for array in state))
+            if self._beside_generation(target, beside):
+                states.append(beside)
+        made = [self.evaluate(target, state, found.name) for state in states]
+        return min(made, key=lambda one: one.objective)
+
+    def _beside_generation(self, target: Structure, state: State) -> bool:
+        """Sends what may use old weights to the generator's block; whether that changes anything."""
+        generators = [i for i, kind in enumerate(target.shape.kind) if kind == GENERATE]
+        stale = [int(edge[1]) for edge in target.shape.edges if edge[2] > 1 and edge[1] not in generators]
+        moved = False
+        for stage in stale:
+            if state.mask[stage] != state.mask[generators[0]]:
+                state.mask[stage], state.option[stage], moved = state.mask[generators[0]], 0, True
+        return moved
 
     def carried(self, found: Found, target: Structure) -> State:
         """A state in another structure: each stage goes on as the stage of its name, or as what it was made of."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
+import signal
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 
@@ -45,7 +47,14 @@ def _walked(search: Search, chains: Sequence[Walk], budget: Budget) -> list[Foun
 
 
 def _tell(there: Connection, branch: Search, chains: Sequence[Walk], budget: Budget) -> None:
-    rows = [_row(found) for found in _walked(branch, chains, budget)]
+    """In a process of its own, which ends with its parent, and which leaves it to that to tell of an interrupt."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent, rows = os.getppid(), list[dict[str, object]]()
+    for start, seed in chains:
+        for found in walk(branch, start, budget, seed):
+            rows.append(_row(found))
+            if os.getppid() != parent:
+                return
     there.send_bytes(json.dumps({"evaluations": branch.progress.evaluations, "found": rows}).encode())
 
 

@@ -9,7 +9,6 @@ from rpeg.architecture import Architecture
 from rpeg.ir import Kind, Stage
 from rpeg.plan import Parallelism
 from rpeg.search.problem import Problem
-from rpeg.sim.hardware.layouts import mean_tokens
 
 ROWS = 256
 """Responses that a replica of an engine holds at once: more hardly decode faster."""
@@ -39,7 +38,7 @@ def pieces(problem: Problem, stage: Stage, layout: Parallelism) -> Iterator[tupl
     w = problem.workload
     updates = w.minibatches if stage.kind is Kind.TRAIN else 1
     most = max(1, min(problem.microbatch, -(-w.samples // (updates * layout.dp))))
-    sizes = sorted({max(1, min(most, tokens // mean_tokens(w))) for tokens in TOKENS}, reverse=True)
+    sizes = sorted({max(1, min(most, tokens // w.mean_tokens)) for tokens in TOKENS}, reverse=True)
     for recompute in ("none", "full") if stage.kind is Kind.TRAIN else ("none",):
         yield recompute, tuple(sizes)
 

@@ -99,7 +99,7 @@ def construction_of(found: Found, plan: Plan) -> Construction:
     blocks = {a.stage: a.block.ids for a in plan.assignments if isinstance(a.block, Devices)}
     applied = found.structure.applied
     staleness = max((t.staleness for t in applied if isinstance(t, BoundedAsynchrony)), default=0)
-    streams = [f"{t.chunk} {t.unit}s" for t in applied if isinstance(t, Streaming)]
+    streams = [f"{t.chunk} {t.unit}{'s' * (t.chunk != 1)}" for t in applied if isinstance(t, Streaming)]
     name = placement_name(plan)
     return Construction(plan.graph, Placement(name, blocks), applied, staleness, ", ".join(streams))
 

@@ -16,7 +16,10 @@ MOST_PROBES, FURTHER = 16, 4
 """Structures one transform away that a round probes, at most, and those two away."""
 
 PROBING_HOT = 0.3
-"""Temperature at the start of a probe: it fits layouts, rests and shifts to another structure, on the same blocks."""
+"""Temperature at the start of a probe."""
+
+STAYING = 0.75
+"""Share of the probes that fit layouts, rests and shifts to another structure on the same blocks; others move blocks."""
 
 WORSE = 0.03
 """How much worse, as a share of the step, a structure may look in the first round and be gone to with good odds."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from rpeg.cluster import Cluster
@@ -19,7 +19,7 @@ class Bound:
 
     by `lane`: one lane is busy so long, in any order (what: the lane). by `dependencies`: items wait for each other in
     a cycle, with any number of lanes (what: the stages of it). by `work`: all devices together need so long for the
-    job's work, at the best efficiency that any of them reaches, whatever the plan (what: the cluster).
+    job's work, at the best efficiency that a search has seen on any of them (what: the cluster).
     """
 
     by: Literal["lane", "dependencies", "work"]
@@ -34,6 +34,11 @@ class Bounds:
     lane: Bound
     dependencies: Bound
     work: Bound | None = None
+
+    def up_to(self, seconds: float) -> Bounds:
+        """None above the mean of the steps that were drawn: few draws may end a little below what holds for many."""
+        least = [replace(bound, seconds=min(bound.seconds, seconds)) for bound in self.all]
+        return Bounds(*least)
 
     @property
     def all(self) -> tuple[Bound, ...]:
@@ -79,8 +84,8 @@ def dependencies(lowered: Lowered, mean: Times) -> Bound:
 def least_work(graph: Graph, cluster: Cluster, device_seconds: Callable[[Stage], float]) -> Bound:
     """The work of a graph's stages spread over all devices without a gap.
 
-    device_seconds: of a whole stage at one step (or firing), the least seconds × devices that any layout of it on any
-    devices of the cluster takes; host work is not asked for. Adding up is sound: no device does two things at once.
+    device_seconds: of a whole stage at one step (or firing), the least seconds × devices that was seen of any layout on
+    any devices of the cluster; host work is not asked for. Adding up is sound: no device does two things at once.
     """
     each = (device_seconds(s) / s.every for s in graph.stages if s.kind is not Kind.HOST and s.models)
     return Bound("work", cluster.name, sum(each) / len(cluster))

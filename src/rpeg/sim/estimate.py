@@ -111,7 +111,7 @@ def estimate(
         time,
         _per(tokens, time.mean_seconds),
         device_memory(plan, lowered, facts),
-        Bounds(lane_bound(trace), dependencies(lowered, cycles.mean), work),
+        Bounds(lane_bound(trace), dependencies(lowered, cycles.mean), work).up_to(time.mean_seconds),
         cycles.critical,
         stage_seconds(trace),
         occupancy(trace),

@@ -155,7 +155,8 @@ class PassCosts:
         return tuple((m, self._plan.graph.model(m).heads, m in fed) for m in stage.models)
 
     def _publish(self, stage: Stage, assignment: Assignment, slot: Slot) -> list[Cost]:
-        shards = assignment.parallelism.dp if assignment.parallelism.zero == 3 else 1
+        p = assignment.parallelism
+        shards = p.tp * p.pp * (p.shards * p.cp if p.zero == 3 else 1)
         return [
             cost.publish(self._weight_bytes(model), self._timing(assignment), shards=shards, sent=sent)
             for model, _, sent in self._publishing(stage, slot)
@@ -191,7 +192,7 @@ class PassCosts:
         return cost.receive(self._weight_bytes(copy.model), timing, across=nodes[0] != nodes[1])
 
     def _move(self, kind: ItemKind, rest: Rest) -> Cost:
-        """To a device's memory and back over its host link: weights, and a trainer's gradients and two moments.
+        """To a device's memory and back over its host link: weights, and a trainer's two moments. Gradients are dropped.
 
         Frozen weights are only read: they are dropped, not sent back.
         """
@@ -200,7 +201,7 @@ class PassCosts:
         trains, moved = graph.stage(rest.stage).kind is Kind.TRAIN, 0.0
         for model in graph.stage(rest.stage).models:
             back = kind is ItemKind.OFFLOAD and graph.trainer(model) is None
-            copies = (rest.what == "model" and not back) + (3 if trains else 0)
+            copies = (rest.what == "model" and not back) + (2 if trains else 0)
             moved += copies * self._weight_bytes(model)
         link = self._plan.cluster.device(assignment.block.ids[0]).kind.host_bandwidth_bytes_per_second
         return Cost(str(kind), moved / link, bytes=moved, bound="host")

@@ -71,9 +71,12 @@ def busy_seconds(trace: Trace) -> Mapping[str, float]:
 
 
 def occupancy(trace: Trace) -> Mapping[str, float]:
-    """The share of the steady step in which each lane is busy."""
+    """The share of the steady step in which each lane is busy.
+
+    Where steps overlap their items' seconds are those of other steps than the mean's: at most 1 all the same.
+    """
     mean = step_time(trace).mean_seconds
-    return {lane: seconds / mean if mean else 0.0 for lane, seconds in busy_seconds(trace).items()}
+    return {lane: min(1.0, seconds / mean) if mean else 0.0 for lane, seconds in busy_seconds(trace).items()}
 
 
 def lane_bound(trace: Trace) -> Bound:

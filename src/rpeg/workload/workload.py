@@ -82,6 +82,11 @@ class Workload:
         """Most tokens of a prompt and its response together."""
         return self.prompt_lengths.maximum + self.response_lengths.maximum
 
+    @property
+    def mean_tokens(self) -> int:
+        """Of a prompt and its response together, rounded up."""
+        return math.ceil(self.prompt_lengths.mean + self.response_lengths.mean)
+
     def draw(self, seed: int, step: int) -> tuple[Ints, Ints]:
         """Prompt and response lengths of all that one step may ask, each (asked,) int64, group after group.
 

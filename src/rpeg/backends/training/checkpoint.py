@@ -1,8 +1,11 @@
-"""A trainer's state on disk: safetensors and JSON, independent of how many ranks wrote it.
+"""A trainer's state on disk: safetensors and JSON, independent of the layout that wrote it.
 
-weights.safetensors     every parameter, full, by name
+weights.safetensors     parameters by name
 optimizer.safetensors   `exp_avg/<name>` and `exp_avg_sq/<name>`, where there is an optimizer
 trainer.json            format, updates, skipped, optimizer configuration, digest of the weights
+
+Where several ranks hold the model each writes its own part, `weights-2-of-4.safetensors`: the file's metadata say for
+each tensor the shape of the whole and where the part begins. A reader takes from all files what it holds itself.
 """
 
 from __future__ import annotations
@@ -10,56 +13,65 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
+from rpeg.backends.boxes import Box, Piece
 from rpeg.backends.training import collectives
 from rpeg.errors import InputError, RunError
 
 if TYPE_CHECKING:
     from rpeg.backends.training.trainer import Trainer
 
-FORMAT = 1
-WEIGHTS, OPTIMIZER, COUNTS = "weights.safetensors", "optimizer.safetensors", "trainer.json"
+FORMAT = 2
+WEIGHTS, OPTIMIZER, COUNTS = "weights", "optimizer", "trainer.json"
 
 
 def save(trainer: Trainer, directory: str) -> None:
     """Collective; the directory is there, whole, when it returns on any rank."""
-    published = trainer.publish(trainer.updates)
-    moments: dict[str, Tensor] = {}
-    config = None
-    if trainer.optimizer is not None:
-        config = asdict(trainer.optimizer.config)
-        for kind, local in trainer.optimizer.moments.items():
-            full = trainer.parameters.full(local)
-            moments.update({f"{kind}/{name}": tensor for name, tensor in full.items()})
+    parameters, optimizer = trainer.parameters, trainer.optimizer
     counts = {
         "format": FORMAT,
         "updates": trainer.updates,
         "skipped": trainer.skipped,
-        "optimizer": config,
-        "digest": published.digest,
+        "optimizer": asdict(optimizer.config) if optimizer else None,
+        "digest": trainer.digest(),
     }
+    moments = [
+        piece for kind in (optimizer.moments if optimizer else ()) for piece in _moments(trainer, kind)
+    ]
 
-    def write(path: Path) -> None:
-        save_file(published.tensors(), path / WEIGHTS)
-        if moments:
-            save_file(_plain(moments), path / OPTIMIZER)
+    def write(path: Path, suffix: str) -> None:
+        _write_pieces(path / f"{WEIGHTS}{suffix}", parameters.weights())
+        if optimizer:
+            _write_pieces(path / f"{OPTIMIZER}{suffix}", moments)
+
+    def finish(path: Path) -> None:
         (path / COUNTS).write_text(json.dumps(counts, indent=1))
 
-    _write_once(trainer, directory, write)
+    _write_together(trainer, directory, write, finish)
 
 
 def save_model(trainer: Trainer, directory: str) -> None:
-    """A Hugging Face directory (without tokenizer). Collective."""
-    full = _plain(trainer.parameters.full(trainer.parameters.local))
-    _write_once(trainer, directory, lambda path: trainer.model.save(str(path), full))
+    """A Hugging Face directory (without tokenizer). Collective: ranks leave their parts in it for the first one."""
+
+    def write(path: Path, suffix: str) -> None:
+        _write_pieces(path / f"{WEIGHTS}{suffix}", trainer.parameters.weights())
+
+    def finish(path: Path) -> None:
+        trainer.model.save(str(path), read_weights(path))
+        for file in _files(path, WEIGHTS):
+            file.unlink()
+
+    _write_together(trainer, directory, write, finish)
 
 
 @torch.no_grad()
@@ -68,65 +80,143 @@ def load(trainer: Trainer, directory: str) -> None:
     path = Path(directory)
     try:
         counts = json.loads((path / COUNTS).read_text())
-        weights = load_file(path / WEIGHTS)
-        moments = load_file(path / OPTIMIZER) if trainer.optimizer is not None else {}
     except (OSError, ValueError) as error:
         raise InputError(f"{directory} holds no usable trainer state: {error}") from error
     if counts.get("format") != FORMAT:
         raise InputError(f"{path / COUNTS} has format {counts.get('format')}, this version reads {FORMAT}")
-    _check_shapes(trainer, weights, path / WEIGHTS)
-    trainer.parameters.scatter(weights, trainer.parameters.local)
+    _read_pieces(path, WEIGHTS, trainer.parameters.weights())
     if trainer.optimizer is not None:
-        for kind, local in trainer.optimizer.moments.items():
-            named = {n.removeprefix(f"{kind}/"): t for n, t in moments.items() if n.startswith(f"{kind}/")}
-            _check_shapes(trainer, named, path / OPTIMIZER)
-            trainer.parameters.scatter(named, local)
+        _read_pieces(
+            path,
+            OPTIMIZER,
+            [piece for kind in trainer.optimizer.moments for piece in _moments(trainer, kind)],
+        )
     trainer.updates, trainer.skipped = int(counts["updates"]), int(counts["skipped"])
 
 
-def _check_shapes(trainer: Trainer, tensors: Mapping[str, Tensor], path: Path) -> None:
-    expected = {entry.name: entry.shape for entry in trainer.manifest.entries}
-    for name in sorted(expected.keys() ^ tensors.keys()):
-        where = "the model" if name in tensors else "the file"
-        raise InputError(f"{path} is the state of another model: {name} is missing in {where}")
-    for name, shape in expected.items():
-        if tuple(tensors[name].shape) != shape:
-            raise InputError(
-                f"{path} is the state of another model: {name} is {tuple(tensors[name].shape)} there, "
-                f"{shape} in the model"
-            )
+def read_weights(directory: Path) -> dict[str, Tensor]:
+    """Every parameter, whole, by name, of a state that any layout wrote."""
+    found: dict[str, Tensor] = {}
+    for file in _files(directory, WEIGHTS):
+        with _opened(file) as (stored, places):
+            for name, (shape, box) in places.items():
+                part = stored.get_tensor(name)
+                whole = found.setdefault(name, torch.empty(shape, dtype=part.dtype))
+                whole[box.within(Box.whole(shape))] = part
+    return found
 
 
-def _write_once(trainer: Trainer, directory: str, write: Callable[[Path], None]) -> None:
-    """The first rank writes beside the target and renames; every rank learns how it went."""
-    problem = ""
-    if collectives.rank(trainer.group) == 0:
-        try:
-            _write_and_rename(Path(directory), write)
-        except OSError as error:
-            problem = str(error)
-    problem = collectives.gather_json(problem, trainer.group, trainer.device)[0]
-    if problem:
-        raise RunError(f"cannot write {directory}: {problem}")
+def _moments(trainer: Trainer, kind: str) -> Iterator[Piece]:
+    assert trainer.optimizer is not None
+    for piece in trainer.parameters.placed(trainer.optimizer.moments[kind]):
+        yield replace(piece, name=f"{kind}/{piece.name}")
 
 
-def _write_and_rename(target: Path, write: Callable[[Path], None]) -> None:
-    """What stood at the target stays until the new directory is whole."""
-    fresh, old = (target.with_name(f"{target.name}.{kind}-{os.getpid()}") for kind in ("new", "old"))
-    fresh.mkdir(parents=True)
+def _write_pieces(file: Path, pieces: Sequence[Piece]) -> None:
+    """What is owned here; no file where that is nothing."""
+    owned = [piece for piece in pieces if piece.owned and piece.box.numel]
+    if not owned:
+        return
+    places = {p.name: json.dumps([list(p.shape), list(p.box.starts)]) for p in owned}
+    tensors = {p.name: p.tensor.detach().cpu().clone().contiguous() for p in owned}
+    save_file(tensors, file.with_name(f"{file.name}.safetensors"), metadata=places)
+
+
+def _read_pieces(path: Path, stem: str, held: Sequence[Piece]) -> None:
+    """Fills what is held from all files. InputError where they are of another model."""
+    due = {piece.name: piece for piece in held}
+    missing = {piece.name: piece.box.numel for piece in held}
+    for file in _files(path, stem):
+        with _opened(file) as (stored, places):
+            for name, (shape, box) in places.items():
+                piece = due.get(name)
+                if piece is None:
+                    continue
+                if shape != piece.shape:
+                    raise InputError(
+                        f"{file} is the state of another model: {name} is {shape} there, {piece.shape} in the model"
+                    )
+                shared = box.overlap(piece.box)
+                if shared is not None:
+                    piece.tensor[shared.within(piece.box)] = stored.get_slice(name)[shared.within(box)].to(
+                        piece.tensor.device
+                    )
+                    missing[name] -= shared.numel
+    absent = sorted(name for name, count in missing.items() if count)
+    if absent:
+        raise InputError(f"{path} is the state of another model: {absent[0]} is missing in the file")
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[tuple[Any, Mapping[str, tuple[tuple[int, ...], Box]]]]:
+    """(the open file, shape of the whole and box of each tensor)."""
     try:
-        write(fresh)
+        with safe_open(str(file), framework="pt") as stored:
+            places = {}
+            for name, text in (stored.metadata() or {}).items():
+                shape, starts = (tuple(numbers) for numbers in json.loads(text))
+                size = stored.get_slice(name).get_shape()
+                places[name] = (shape, Box(starts, tuple(a + n for a, n in zip(starts, size, strict=True))))
+            yield stored, places
+    except (OSError, SafetensorError, ValueError) as error:
+        raise InputError(f"{file} holds no usable trainer state: {error}") from error
+
+
+def _files(path: Path, stem: str) -> list[Path]:
+    """All ranks' parts."""
+    found = sorted(f for f in path.glob(f"{stem}*.safetensors") if f.stem.partition("-")[0] == stem)
+    if not found:
+        raise InputError(f"{path} holds no usable trainer state: no {stem} in it")
+    return found
+
+
+def _write_together(
+    trainer: Trainer,
+    directory: str,
+    write: Callable[[Path, str], None],
+    finish: Callable[[Path], None],
+) -> None:
+    """Every rank writes beside the target; when all have, the first finishes and renames. All learn how it went."""
+    grid = trainer.grid
+    suffix = f"-{grid.rank + 1}-of-{grid.devices}" if grid.devices > 1 else ""
+    target = Path(directory)
+    names = collectives.gather_json(f"{target.name}.new-{os.getpid()}", grid.block, trainer.device)
+    fresh = target.with_name(names[0])
+    try:
+        _agree(trainer, directory, lambda: _write_part(write, fresh, suffix))
+        _agree(trainer, directory, lambda: None if grid.rank else _finish(fresh, target, finish))
+    except RunError:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+
+
+def _write_part(write: Callable[[Path, str], None], fresh: Path, suffix: str) -> None:
+    fresh.mkdir(parents=True, exist_ok=True)
+    write(fresh, suffix)
+
+
+def _agree(trainer: Trainer, directory: str, act: Callable[[], None]) -> None:
+    """RunError on every rank where it fails on one."""
+    problem = ""
+    try:
+        act()
+    except (OSError, SafetensorError) as error:
+        problem = str(error)
+    problems = [p for p in collectives.gather_json(problem, trainer.grid.block, trainer.device) if p]
+    if problems:
+        raise RunError(f"cannot write {directory}: {problems[0]}")
+
+
+def _finish(fresh: Path, target: Path, finish: Callable[[Path], None]) -> None:
+    """What stood at the target stays until the new directory is whole."""
+    finish(fresh)
+    old = target.with_name(f"{target.name}.old-{os.getpid()}")
+    try:
         if target.exists():
             target.rename(old)
         fresh.rename(target)
     except OSError:
-        shutil.rmtree(fresh, ignore_errors=True)
         if old.exists():
             old.rename(target)
         raise
     shutil.rmtree(old, ignore_errors=True)
-
-
-def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies on the host that share no memory, as safetensors asks."""
-    return {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}

@@ -1,13 +1,14 @@
-"""`MicroBatch`: right-padded tokens of some samples, and where their response tokens are predicted.
+"""`MicroBatch`: tokens of some samples, and where their response tokens are predicted.
 
-Attention is causal and padding stands on the right, so no token sees padding and no attention mask is needed.
-The response token at position p is predicted at p - 1: its log-probability comes from the logits there, and
-its value is that of the state before it.
+Samples are rows, padded on the right, or packed one behind another into one row, where `positions` begin anew with
+each. Attention is causal and, of packed samples, within each: no token sees padding or another sample. The response
+token at position p is predicted at p - 1: its log-probability comes from the logits there, and its value is that of the
+state before it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -20,8 +21,9 @@ from rpeg.backends.samples import Ints, Samples
 class MicroBatch:
     """n samples with k response tokens in all, T in the longest response; tensors are on the model's device.
 
-    samples: the n samples with their columns. tokens: (n, S) int64, prompt, response, padding.
-    index: (k,) int64 into the n·S positions, where each response token is predicted, sample after sample.
+    samples: the n samples with their columns. tokens: (n, S) int64, prompt, response, padding; (1, S) where packed, and
+    then positions: (1, S) int64, of each token within its sample.
+    index: (k,) int64 into the n·S places, where each response token is predicted, sample after sample.
     targets: (k,) int64, the response tokens. mask: (n, T) bool.
     dummy: stands in where only other ranks have something left: it goes through the model and adds nothing.
     """
@@ -31,6 +33,7 @@ class MicroBatch:
     index: Tensor
     targets: Tensor
     mask: Tensor
+    positions: Tensor | None = None
     dummy: bool = False
 
     @property
@@ -58,7 +61,7 @@ class MicroBatch:
         return column.to(self.mask.device, dtype if column.is_floating_point() else None)
 
 
-def build(samples: Samples, device: torch.device) -> MicroBatch:
+def build(samples: Samples, device: torch.device, *, packed: bool = False) -> MicroBatch:
     """One micro-batch of all these samples."""
     if samples.prompts is None or samples.prompt_lengths is None or samples.responses is None:
         raise ValueError("this batch carries no tokens")
@@ -71,12 +74,20 @@ def build(samples: Samples, device: torch.device) -> MicroBatch:
     tokens = np.zeros(in_prompt.shape, dtype=np.int64)
     tokens[in_prompt] = samples.prompts
     tokens[in_response] = samples.responses
+    index, positions = np.flatnonzero(in_response) - 1, None
+    if packed:
+        inside = in_prompt | in_response
+        places = np.cumsum(inside) - 1
+        index = places[index]
+        positions = torch.from_numpy(np.broadcast_to(position, inside.shape)[inside][None]).to(device)
+        tokens = tokens[inside][None]
     return MicroBatch(
         samples,
         torch.from_numpy(tokens).to(device),
-        torch.from_numpy(np.flatnonzero(in_response) - 1).to(device),
+        torch.from_numpy(index).to(device),
         torch.from_numpy(samples.responses).to(device),
         torch.from_numpy(samples.mask()).to(device),
+        positions,
     )
 
 
@@ -84,8 +95,7 @@ def dummy(device: torch.device) -> MicroBatch:
     """The cheapest micro-batch that reaches every parameter."""
     one = np.ones(1, dtype=np.int64)
     samples = Samples(np.full(1, -1), one, prompts=0 * one, prompt_lengths=one, responses=0 * one)
-    micro = build(samples, device)
-    return MicroBatch(micro.samples, micro.tokens, micro.index, micro.targets, micro.mask, dummy=True)
+    return replace(build(samples, device), dummy=True)
 
 
 def split(samples: Samples, microbatch: int) -> list[Ints]:
@@ -100,3 +110,24 @@ def split(samples: Samples, microbatch: int) -> list[Ints]:
     prompts = samples.prompt_lengths if samples.prompt_lengths is not None else np.zeros_like(samples.lengths)
     order = np.argsort(-(prompts + samples.lengths), kind="stable")
     return [order[start : start + microbatch] for start in range(0, len(order), microbatch)]
+
+
+def pack(samples: Samples, tokens: int) -> list[Ints]:
+    """Rows of each micro-batch of at most so many tokens, prompts included; one that is longer is alone.
+
+    Each sample, the longest first, goes into the first micro-batch that has room (first fit, decreasing).
+    """
+    if tokens < 1:
+        raise ValueError(f"the token budget must be ≥ 1, got {tokens}")
+    assert samples.prompt_lengths is not None or not len(samples)
+    sizes = samples.lengths + (0 if samples.prompt_lengths is None else samples.prompt_lengths)
+    parts: list[list[int]] = []
+    room: list[int] = []
+    for row in np.argsort(-sizes, kind="stable").tolist():
+        place = next((i for i, free in enumerate(room) if free >= sizes[row]), len(parts))
+        if place == len(parts):
+            parts.append([])
+            room.append(tokens)
+        parts[place].append(row)
+        room[place] -= int(sizes[row])
+    return [np.array(part, dtype=np.int64) for part in parts]

@@ -40,6 +40,7 @@ def update(
         scores = _scores(trainer, part)
         found = _measured(scores, part, center)
         (found["loss"] / len(pairs)).backward()  # type: ignore[no-untyped-call]
+        trainer.parameters.after_backward()
         for name, value in found.items():
             sums[name] = sums.get(name, torch.zeros_like(value)) + value.detach()
     step = trainer.step()
@@ -73,7 +74,7 @@ def _parts(pairs: Sequence[TokenPair], microbatch: int) -> list[list[TokenPair]]
 def _scores(trainer: Trainer, part: Sequence[TokenPair]) -> Tensor:
     """(2 n,) scores: of the chosen ones, then of the rejected."""
     samples = as_samples([*(pair.chosen for pair in part), *(pair.rejected for pair in part)])
-    return trainer.score(trainer.build_microbatch(samples, [np.arange(len(samples))], 0))
+    return trainer.score(trainer.padding.one(samples, [np.arange(len(samples))], 0))
 
 
 def _measured(scores: Tensor, part: Sequence[TokenPair], center: float) -> dict[str, Tensor]:

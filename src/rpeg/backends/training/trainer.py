@@ -7,8 +7,7 @@ over ranks and micro-batches, so that neither split changes an update.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,19 +16,26 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from rpeg.backends.models import Headed, Wanted
+from rpeg.backends.models import Headed, Wanted, named_parameters
 from rpeg.backends.samples import Array, Ints, Samples
 from rpeg.backends.training import checkpoint, collectives
 from rpeg.backends.training.adamw import AdamW
-from rpeg.backends.training.collectives import Group
-from rpeg.backends.training.microbatch import MicroBatch, build, dummy, split
+from rpeg.backends.training.batching import Batching
+from rpeg.backends.training.grid import Grid
+from rpeg.backends.training.microbatch import MicroBatch
 from rpeg.backends.training.optimizer import OptimizerConfig, learning_rate
-from rpeg.backends.training.parameters import Parameters, Replicated, Sharded
+from rpeg.backends.training.parallel.attention import recompute_attention
+from rpeg.backends.training.parallel.model import cut
+from rpeg.backends.training.parameters import Parameters, Partitioned, Replicated, Sharded
+from rpeg.backends.training.parameters.digest import replica_digest
+from rpeg.backends.training.passes import TOKEN_WEIGHT, Passes
+from rpeg.backends.training.resting import HostCopies
 from rpeg.backends.training.tally import Loss, Tally
-from rpeg.backends.weights import Published, canary_logprobs, manifest_of, publish
-from rpeg.errors import RunError
+from rpeg.backends.weights import Published, aliases_of, load, publish
 
-Zero = Literal[0, 3]
+ALONE = Grid()
+State = Literal["weights", "optimizer"]
+Recompute = Literal["none", "selective", "full"]
 
 
 @dataclass(frozen=True)
@@ -44,12 +50,14 @@ class Update:
 class Trainer:
     """One model's training and inference on this rank.
 
-    zero: 0 keeps replicas and sums their gradients in one bucket; 3 shards parameters, gradients and
-    moments (FSDP2).
+    grid: this rank's place among those that share the model; by its parallelism the model is cut in place, and replicas
+    of what is left are kept whole (zero 0), with shares of the moments (1), of the gradients too (2), or sharded (3).
     optimizer: None for a model that is only evaluated. logit_chunk: so many tokens' logits exist at a time.
+    tokens_per_sample: see `Batching`; reward models and cut contexts are padded whatever it says.
     compute_dtype: of the matrix products, where it differs from the parameters' dtype (mixed precision).
-    recompute: layers keep only their inputs and run again in the backward pass.
-    reduce_every_microbatch: with zero=3, keep no unsharded gradients between micro-batches.
+    recompute: full: layers keep only their inputs and run again in the backward pass; selective: attention alone does.
+    reduce_every_microbatch: with zero 3, keep no unsharded gradients between micro-batches.
+    device: to be moved to once it is cut. constant: its weights never change.
 
     updates: optimizer steps taken; the learning rate follows it. skipped: steps left out for a gradient
     that was not finite.
@@ -59,36 +67,71 @@ class Trainer:
         self,
         model: Headed,
         *,
-        group: Group = None,
-        zero: Zero = 0,
+        grid: Grid = ALONE,
         optimizer: OptimizerConfig | None = None,
         logit_chunk: int | None = None,
+        tokens_per_sample: int | None = None,
         compute_dtype: torch.dtype | None = None,
-        recompute: bool = False,
+        recompute: Recompute = "none",
         reduce_every_microbatch: bool = False,
+        device: torch.device | None = None,
+        constant: bool = False,
     ) -> None:
-        if zero not in (0, 3):
-            raise ValueError(f"zero is {zero}: 0 (replicas) or 3 (sharded) are built")
-        self.model, self.group, self.logit_chunk = model, group, logit_chunk
+        self.model, self.grid, self.logit_chunk = model, grid, logit_chunk
+        self.aliases, self.names = aliases_of(model), frozenset(name for name, _ in named_parameters(model))
+        layout = cut(model, grid)
+        model.to(device)
         self.device = next(model.parameters()).device
-        self.manifest = manifest_of(model)
-        self.sharded = zero == 3 and group is not None and collectives.size(group) > 1
-        self.compute_dtype = None if self.sharded else compute_dtype
         self.updates = self.skipped = 0
-        if recompute:
+        self.padding = Batching(grid, self.device)
+        # Exchanged heads see no mask, which packed samples need.
+        packs = tokens_per_sample is not None and grid.size("cp") == 1
+        self.batching = Batching(grid, self.device, tokens_per_sample) if packs else self.padding
+        if recompute == "full":
             model.recompute_layers()
-        trainable = optimizer is not None
-        if self.sharded and group is not None:
+        elif recompute == "selective":
+            recompute_attention(model.hf)
+        trainable, zero = optimizer is not None, grid.parallelism.zero
+        shared = grid.size("shard") > 1
+        self.sharded = zero == 3 and shared
+        hidden = next(model.parameters()).dtype
+        if self.sharded:
             self.parameters: Parameters = Sharded(
                 model,
-                group,
+                grid,
+                layout,
                 trainable=trainable,
                 compute_dtype=compute_dtype,
                 reduce_every_microbatch=reduce_every_microbatch,
             )
+        elif trainable and shared:
+            self.parameters = Partitioned(model, grid, layout, keep_whole=zero == 1)
         else:
-            self.parameters = Replicated(model, group, trainable=trainable)
+            self.parameters = Replicated(model, grid, layout, trainable=trainable)
+        self.passes = Passes(
+            model,
+            self.parameters,
+            grid,
+            compute_dtype=None if self.sharded else compute_dtype,
+            hidden_dtype=(compute_dtype or hidden) if self.sharded else hidden,
+        )
         self.optimizer = AdamW(optimizer, self.parameters.local) if optimizer is not None else None
+        moments = self.optimizer.moments.values() if self.optimizer is not None else ()
+        self._host: dict[State, HostCopies] = {
+            "weights": HostCopies(self.parameters.storage(), constant=constant),
+            "optimizer": HostCopies((m for kind in moments for m in kind), self.parameters.scratch()),
+        }
+
+    @property
+    def meets_forward(self) -> bool:
+        """Whether ranks with different samples meet in a forward pass, and so must make as many."""
+        return self.sharded or self.grid.size("ep") > 1
+
+    @property
+    def meets_backward(self) -> bool:
+        """Whether they meet in a backward pass."""
+        reduces = isinstance(self.parameters, Partitioned) and not self.parameters.keep_whole
+        return self.meets_forward or reduces
 
     # Inference
 
@@ -112,38 +155,27 @@ class Trainer:
     @torch.no_grad()
     def scores(self, samples: Samples, *, microbatch: int) -> Array:
         """(n,) the reward model's score of each sample, see `RewardModel`. Collective when sharded."""
-        rows = split(samples, microbatch)
-        parts: list[Tensor] = []
-        count = self._agreed([len(rows)])[0] if self.sharded else len(rows)
-        for position in range(count):
-            micro = self.build_microbatch(samples, rows, position)
-            found = self.score(micro)
-            if not micro.dummy:
-                parts.append(found)
+        rows = self.padding.split(samples, microbatch)
+        micros = self.padding.all(samples, rows, meets=self.meets_forward)
+        parts = [self.score(micro) for micro in micros]
         self.parameters.release()
         out = np.zeros(len(samples))
         if rows:
-            out[np.concatenate(rows)] = torch.cat(parts).double().cpu().numpy()
+            out[np.concatenate(rows)] = torch.cat(parts[: len(rows)]).double().cpu().numpy()
         return out
 
     def score(self, micro: MicroBatch) -> Tensor:
         """(n,) scores of a micro-batch, with gradient. Collective when sharded."""
-        with self._autocast():
+        with self.passes.autocast():
             out: Tensor = self.model(micro.tokens, micro.ends)
         return out
 
     @torch.no_grad()
     def _infer(self, samples: Samples, wanted: Wanted, microbatch: int) -> dict[str, Array]:
         names = [name for name, on in (("logprobs", wanted.logprobs), ("new_values", wanted.values)) if on]
-        rows = split(samples, microbatch)
-        parts: dict[str, list[Tensor]] = {name: [] for name in names}
-        count = self._agreed([len(rows)])[0] if self.sharded else len(rows)
-        for position in range(count):
-            micro = self.build_microbatch(samples, rows, position)
-            out = self.forward(micro, wanted)
-            for name in names if not micro.dummy else ():
-                parts[name].append(out[name])
-        self.parameters.release()
+        rows = self.batching.split(samples, microbatch)
+        micros = self.batching.all(samples, rows, meets=self.meets_forward)
+        parts = self.passes.infer(micros, wanted, names)
         return {name: self._in_order(samples, rows, parts[name]) for name in names}
 
     def _in_order(self, samples: Samples, rows: list[Ints], parts: list[Tensor]) -> Array:
@@ -182,8 +214,8 @@ class Trainer:
         `tokens`, `applied` and `skipped` steps, and every metric of the loss averaged over tokens, or the largest
         where its name ends in `_max`.
         """
-        rows = [split(samples, microbatch) for samples in minibatches]
-        counts = self._agreed([len(r) for r in rows])
+        rows = [self.batching.split(samples, microbatch) for samples in minibatches]
+        counts = self.batching.counts([len(r) for r in rows], meets=self.meets_backward)
         heads = self.model.heads
         wanted = Wanted(
             "lm" in heads, entropy, "value" in heads, temperature, self.logit_chunk, value_gradient_scale
@@ -192,29 +224,10 @@ class Trainer:
         for samples, weight, parts, count in zip(minibatches, weights, rows, counts, strict=True):
             self.parameters.zero_gradients()
             weighted = samples.with_columns(sample={TOKEN_WEIGHT: np.asarray(weight, dtype=np.float64)})
-            for position in range(count):
-                micro = self.build_microbatch(weighted, parts, position)
-                self.forward_backward(micro, loss, wanted, tally, last=position == count - 1)
+            micros = [self.batching.one(weighted, parts, position) for position in range(count)]
+            self.passes.train(micros, loss, wanted, tally)
             steps.append(self.step())
         return self._summary(tally, steps)
-
-    def forward_backward(
-        self, micro: MicroBatch, loss: Loss, wanted: Wanted, tally: Tally, *, last: bool
-    ) -> None:
-        """Adds a micro-batch's gradient; collective when sharded. last: no further one before `step`."""
-        self.parameters.before_backward(last)
-        out = self.forward(micro, wanted)
-        if micro.dummy:
-            nothing = torch.stack([o.sum() for o in out.values()]).sum() * 0
-            nothing.backward()  # type: ignore[no-untyped-call]
-            return
-        columns = micro.columns(next(iter(out.values())).dtype)
-        weight = columns.pop(TOKEN_WEIGHT)[:, None]
-        columns.update({name: micro.padded(flat) for name, flat in out.items()})
-        result = loss(columns, micro.mask)
-        total = torch.where(micro.mask, result.loss * weight, 0).sum()
-        total.backward()  # type: ignore[no-untyped-call]
-        tally.add(total, result.metrics, micro.mask, len(micro.targets))
 
     def step(self) -> Update:
         """Reduces the gradients, clips them by their global norm and updates the parameters. Collective.
@@ -232,11 +245,13 @@ class Trainer:
         if config.max_grad_norm is not None and norm > config.max_grad_norm:
             torch._foreach_mul_(gradients, config.max_grad_norm / norm)
         self.optimizer.step(gradients, lr=rate, update=self.updates)
+        self.parameters.updated()
         self.updates += 1
         return Update(norm, rate, applied=True)
 
     def _summary(self, tally: Tally, steps: list[Update]) -> dict[str, float]:
-        loss, tokens, metrics = tally.reduce(self.group, self.device)
+        whole = tally.reduce(self.grid.group("dp"), self.device)
+        loss, tokens, metrics = collectives.gather_json(whole, self.grid.group("pp"), self.device)[-1]
         applied = sum(step.applied for step in steps)
         count = max(1, len(steps))
         return {
@@ -249,51 +264,45 @@ class Trainer:
             "skipped": len(steps) - applied,
         }
 
-    # Pieces
-
-    def build_microbatch(self, samples: Samples, rows: Sequence[Ints], position: int) -> MicroBatch:
-        """Micro-batch number `position` of a split, a dummy where this rank has no more."""
-        if position >= len(rows):
-            return dummy(self.device)
-        return build(samples.rows(rows[position]), self.device)
-
-    def forward(self, micro: MicroBatch, wanted: Wanted) -> dict[str, Tensor]:
-        """The model on a micro-batch, see `PolicyModel.forward`. Collective when sharded."""
-        with self._autocast():
-            out: dict[str, Tensor] = self.model(micro.tokens, micro.index, micro.targets, wanted)
-        return out
-
-    def _autocast(self) -> AbstractContextManager[None]:
-        if self.compute_dtype is None:
-            return nullcontext()
-        return torch.autocast(self.device.type, dtype=self.compute_dtype)
-
-    def _agreed(self, counts: list[int]) -> list[int]:
-        """Micro-batches that each minibatch takes on this rank: sharded ranks run in step. Collective."""
-        ranks = collectives.gather_json(counts, self.group, self.device)
-        if len({len(r) for r in ranks}) > 1:
-            raise RunError(f"ranks were given {[len(r) for r in ranks]} minibatches; give all as many")
-        return [max(column) for column in zip(*ranks, strict=True)] if self.sharded else counts
-
     # Weights and state
 
+    def digest(self) -> str:
+        """Of all that the ranks hold together of one replica of the model. Collective over these."""
+        return replica_digest(self.parameters, self.grid, self.device, sharded=self.sharded)
+
     def publish(self, version: int) -> Published:
-        """The full weights as version `version`, on every rank. Collective when sharded."""
-        return publish(version, self.manifest, self.parameters.full(self.parameters.local))
+        """This rank's contribution to version `version`: the full weights where it holds all. Collective."""
+        return publish(version, self.parameters.weights(), self.digest(), self.aliases)
 
     @torch.no_grad()
-    def receive(self, published: Published) -> str:
-        """Takes a version's weights in place; the digest of what is then held. Collective when sharded."""
-        if not self.sharded:
-            return published.load_into(self.model)
-        self.parameters.scatter(published.tensors(), self.parameters.local)
-        return self.publish(published.version).digest
+    def receive(self, contributions: Iterable[Published]) -> str:
+        """Takes a version's weights in place, one contribution at a time; the digest of what is then held. Collective
+        where the model is cut."""
+        load(self.parameters.weights(), contributions, self.names)
+        return self.digest()
 
     def canary(self, tokens: Ints) -> npt.NDArray[np.float64]:
-        """`canary_logprobs` of this model. Collective when sharded."""
-        out = canary_logprobs(self.model, tokens)
-        self.parameters.release()
-        return out
+        """`canary_logprobs` of this model. Collective where it is cut."""
+        one = np.ones(1, dtype=np.int64)
+        prompt, response = tokens[:1], tokens[1:]
+        samples = Samples(one, one * len(response), prompts=prompt, prompt_lengths=one, responses=response)
+        wanted = Wanted(logprobs="lm" in self.model.heads, values="value" in self.model.heads)
+        return np.concatenate(list(self._infer(samples, wanted, 1).values())).astype(np.float64)
+
+    def offload(self, state: State) -> int:
+        """Gives back the device's memory of the weights, or of the optimizer's moments and the gradients; bytes that went
+        to the host."""
+        if state == "optimizer" and not self.is_resting(state):
+            self.parameters.zero_gradients()
+        return self._host[state].offload()
+
+    def reload(self, state: State) -> int:
+        """Brings back what `offload` has taken; bytes that came from the host."""
+        return self._host[state].reload()
+
+    def is_resting(self, state: State) -> bool:
+        """Whether it is on the host, where nothing can be computed with it."""
+        return self._host[state].resting
 
     def state(self, directory: str) -> None:
         """Writes parameters, moments and counts; loads onto any number of ranks. Collective."""
@@ -309,12 +318,8 @@ class Trainer:
 
     def parameter_bytes(self) -> int:
         """Bytes of the parameters on this rank."""
-        return sum(tensor.nbytes for tensor in self.parameters.local)
+        return sum(piece.tensor.nbytes for piece in self.parameters.weights())
 
     def optimizer_bytes(self) -> int:
         """Bytes of the optimizer's moments on this rank."""
         return self.optimizer.state_bytes() if self.optimizer else 0
-
-
-TOKEN_WEIGHT = "_token_weight"
-"""The sample column that carries what each token of a row weighs; `forward_backward` takes it out."""

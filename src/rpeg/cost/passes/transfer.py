@@ -8,7 +8,6 @@ import numpy as np
 
 from rpeg.architecture import Architecture, Head
 from rpeg.cost.passes import work
-from rpeg.cost.passes.communication import collective
 from rpeg.cost.passes.host import joining
 from rpeg.cost.passes.timing import Timing
 from rpeg.cost.tree import Cost, sequence
@@ -29,15 +28,14 @@ def weight_bytes(architecture: Architecture, dtype: str, head: Head = "lm") -> f
 
 
 def publish(size_bytes: float, timing: Timing, *, shards: int = 1, sent: bool = True) -> Cost:
-    """The trainer flattens a version into one bucket and takes its digest; if it is sent, the canary and the store.
+    """Each rank of a trainer flattens and digests its part of a version; if it is sent, the canary and the store.
 
-    sent: someone holds a copy that this version goes to.
+    shards: ranks that the model is cut over. sent: someone holds a copy that this version goes to.
     """
-    parts = [_pass("flatten and digest", "publish", size_bytes, timing)]
-    if shards > 1:
-        parts.insert(0, collective("gather", "all_gather", shards, size_bytes, timing))
+    part = size_bytes / shards
+    parts = [_pass("flatten and digest", "publish", part, timing)]
     if sent:
-        parts += [_constant("canary", _CANARY_SECONDS, timing), _pass("put", "put", size_bytes, timing)]
+        parts += [_constant("canary", _CANARY_SECONDS, timing), _pass("put", "put", part, timing)]
     return sequence("publish", parts)
 
 

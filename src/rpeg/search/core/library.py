@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
+import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from rpeg.search.core import build
 @cache
 def library() -> ctypes.CDLL:
     """InputError where it is not built and no C compiler can build it."""
-    loaded = ctypes.CDLL(str(_path()))
+    loaded = _loaded()
     pointer, number, real, code = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double, ctypes.c_int
     problem = (pointer,) * 3  # shape, rows, site
     for name, result, arguments in (
@@ -45,16 +46,37 @@ def why_missing() -> str:
     return ""
 
 
-def _path() -> Path:
+def _loaded() -> ctypes.CDLL:
     for directory in (Path(build.__file__).parent, cache_directory()):
         path = directory / build.file_name()
         if path.exists():
-            return path
+            try:
+                return ctypes.CDLL(str(path))
+            except OSError:  # cut short, or of another system: it is built anew
+                continue
+    return ctypes.CDLL(str(_built()))
+
+
+def _built() -> Path:
+    """In the cache, or where nothing can be written there in a directory of this process."""
     try:
-        return build.build(cache_directory())
+        try:
+            return build.build(cache_directory())
+        except (PermissionError, FileExistsError, NotADirectoryError, FileNotFoundError) as error:
+            if isinstance(error, FileNotFoundError) and cache_directory().is_dir():
+                raise  # it is the compiler that is not found
+            return build.build(Path(tempfile.mkdtemp(prefix="rpeg-")))
     except (OSError, subprocess.CalledProcessError) as error:
-        words = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
         raise InputError(
-            "the compiled core of the search is not in this installation and could not be built: "
-            f"{words[-1] if words else error}; install a C compiler (CC names it) or a binary wheel of rpeg"
+            f"the compiled core of the search is not in this installation and could not be built: {_words(error)}; "
+            "install a C compiler (CC names it) or a binary wheel of rpeg"
         ) from error
+
+
+def _words(error: OSError | subprocess.CalledProcessError) -> str:
+    if isinstance(error, OSError):
+        return str(error)
+    said = (error.stderr or "").strip().splitlines()
+    return f"{error.cmd[0]} ended with exit status {error.returncode}" + (
+        f" and said: {said[-1]}" if said else ""
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
@@ -42,15 +41,10 @@ def execution_of(
         layout,
         _training(facts.dtype, facts.trainer) if trained else _serving(facts.dtype),
         assignment.microbatch,
-        token_budget=assignment.microbatch * mean_tokens(workload),
+        token_budget=assignment.microbatch * workload.mean_tokens,
         recompute=cast(Recompute, assignment.recompute),  # one of them: a rule of `check`
         logits="chunked",
     )
-
-
-def mean_tokens(workload: Workload) -> int:
-    """Of a prompt and its response together."""
-    return math.ceil(workload.prompt_lengths.mean + workload.response_lengths.mean)
 
 
 def software_of(facts: Facts, stage: Stage) -> str:
