@@ -16,12 +16,11 @@ from rpeg.sim import DeviceMemory
 def test_wide_tables_are_cut_between_columns_and_no_cell_is(widths: list[int], width: int) -> None:
     cells = [chr(ord("a") + i) * size for i, size in enumerate(widths)]
     names = [f">{cell.upper()}" for cell in cells]
-    for table in (
-        text := [shown(t, width=width) for t in fitting(("phase", *names), [("update", *cells)], width)]
-    ):
-        assert max(map(len, table.splitlines())) <= width
-        assert "update" in table
-    words = " ".join(text).split()
+    texts = [shown(table, width=width) for table in fitting(("phase", *names), [("update", *cells)], width)]
+    for text in texts:
+        assert max(map(len, text.splitlines())) <= width
+        assert "update" in text
+    words = " ".join(texts).split()
     assert [w for w in words if w in cells] == cells
     assert all(cell.upper() in words for cell in cells)
 
