@@ -154,7 +154,7 @@ def scale(budget: Budget, count: int) -> dict[str, Any]:
         }
         print(
             f"{devices:5d} devices: planned in {seconds:5.1f} s; step {best.step.mean_seconds:.2f} s, {best.gap:.1%} "
-            f"above its bound ({best.bound.name}); {ranked.best.name}",
+            f"above its bound ({best.bound.by}); {ranked.best.name}",
             flush=True,
         )
     return rows

@@ -39,7 +39,7 @@ def host_memory(
     weights = held.parameters * BYTES_OF[precision.weights]
     whole, own = shards(p, 3)
     resting = (held.dense / whole + held.experts / own) * BYTES_OF[precision.weights]
-    gradients = mine * BYTES_OF[precision.gradients]
+    gradients = mine * BYTES_OF[precision.gradients] * trained
     offloaded = (optimizer + gradients) * (execution.offload != "none") + resting * (
         execution.offload == "all"
     )
