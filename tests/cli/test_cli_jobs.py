@@ -73,6 +73,21 @@ def test_check_says_what_was_understood(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert list(tmp_path.iterdir()) == [], "checking makes nothing"
 
 
+def test_check_says_what_is_not_usual_and_what_is_assumed(tmp_path: Path) -> None:
+    lines = [
+        line
+        for line in (EXAMPLES / "plan-h100.yaml").read_text().splitlines()
+        if "expected_response" not in line
+    ]
+    job = tmp_path / "job.yaml"
+    job.write_text("\n".join(lines).replace("kl_coefficient: 0.001", "kl_coefficient: 0.02"))
+    said = rpeg("check", str(job)).output
+    assert "ppo: kl_coefficient 0.02, the rest by default" in said
+    assert "prompt ≤ 1024 (300 on average), response ≤ 4096 tokens" in said
+    assert "responses: lognormal of mean 2048 tokens, half of max_response" in said
+    assert "prompts: " not in said
+
+
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_examples_are_valid(file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pretend_two_cores(monkeypatch)

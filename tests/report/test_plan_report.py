@@ -175,6 +175,17 @@ def test_items_are_called_in_words(slot: Slot, said: str) -> None:
     assert words.slot_words(slot) == said
 
 
+def test_rows_of_one_name_say_in_which_stages_they_differ() -> None:
+    _, ranked = node_plans()
+    best = ranked.best
+    changed = replace(best.plan.assignments[-1], microbatch=best.plan.assignments[-1].microbatch + 1)
+    other = replace(best, plan=replace(best.plan, assignments=(*best.plan.assignments[:-1], changed)))
+    assert comparison.differing(best.plan, other.plan) == (changed.stage,)
+    text = shown(comparison.ranking(replace(ranked, candidates=(best, other)), best), width=120)
+    assert f"other {changed.stage}" in text
+    assert text.count("other ") == 1
+
+
 def test_each_bound_is_told_with_its_gap_and_its_meaning_the_highest_first() -> None:
     found = replace(
         local_plans()[1].best.estimate,

@@ -66,7 +66,7 @@ def test_stages_and_memory_are_tables_in_words() -> None:
     _, ranked = node_plans()
     estimate = ranked.best.estimate
     assert "train_actor" in shown(stages(estimate))
-    assert "there is" in shown(memory(estimate.memory))
+    assert "there is" in shown(*memory(estimate.memory, 80))
     text = shown(*parts(estimate.memory))
     assert text.count("together") == len(estimate.memory)
     with pytest.raises(InputError, match="Did you mean 'update'"):

@@ -41,7 +41,7 @@ def command(
         from rpeg.search import check_given, from_job
 
         check_given(from_job(job, memory_bytes()))
-    for name, value in understood(job):
+    for name, value in (*understood(job), *assumed(job)):
         typer.echo(f"{name:<12} {value}")
     if not quick:
         for name, value in tokenised(job):
@@ -52,12 +52,9 @@ def command(
 
 def understood(job: Job) -> Iterator[tuple[str, str]]:
     """(what, in words) a line."""
-    from dataclasses import asdict
-
-    batch, lengths, optimizer = job.batch, job.lengths, job.optimizer
+    batch = job.batch
     yield "job", f"{job.name}: {job.steps} steps, seed {job.seed}, {job.dtype}"
-    hyper = ", ".join(f"{key} {value}" for key, value in asdict(job.algorithm.hyper).items())
-    yield "algorithm", f"{job.algorithm.name}: {hyper}"
+    yield "algorithm", _algorithm(job)
     for model in job.graph().models:
         yield model.name, _model(job, model.name, model.trainable)
         for note in _notes(job, model.name):
@@ -74,8 +71,8 @@ def understood(job: Job) -> Iterator[tuple[str, str]]:
     )
     if job.selects:
         yield "selection", _selection(job)
-    yield "lengths", f"prompt ≤ {lengths.max_prompt}, response ≤ {lengths.max_response} tokens"
-    yield "optimizer", _optimizer(job) + f", {optimizer.schedule}, {optimizer.warmup_steps} warm-up steps"
+    yield "lengths", _lengths(job)
+    yield "optimizer", _optimizer(job)
     yield "cluster", _cluster(job)
     sharing, logprobs = _yes(job.allow.actor_critic_sharing), _yes(job.allow.behaviour_logprobs)
     yield (
@@ -90,6 +87,39 @@ def understood(job: Job) -> Iterator[tuple[str, str]]:
     if job.plan.colocate:
         yield "colocated", ", ".join(job.plan.colocate)
     yield "output", job.output
+
+
+def assumed(job: Job) -> Iterator[tuple[str, str]]:
+    """What a plan takes for granted since the job does not say it."""
+    from rpeg.search import assumed_lengths
+
+    yield from (("assumed", words) for words in assumed_lengths(job))
+
+
+def _algorithm(job: Job) -> str:
+    """Its name, and the hyperparameters that are not its defaults."""
+    from dataclasses import asdict
+
+    hyper = job.algorithm.hyper
+    usual = asdict(type(hyper)())
+    given = [f"{key} {value}" for key, value in asdict(hyper).items() if value != usual[key]]
+    return (
+        f"{job.algorithm.name}: {', '.join((*given, 'the rest by default' if given else 'all by default'))}"
+    )
+
+
+def _lengths(job: Job) -> str:
+    """The limits, and the means that the job expects."""
+    lengths = job.lengths
+    bounds = (
+        ("prompt", lengths.max_prompt, lengths.expected_prompt),
+        ("response", lengths.max_response, lengths.expected_response),
+    )
+    said = (
+        f"{what} ≤ {most}" + ("" if expected is None else f" ({expected.mean:g} on average)")
+        for what, most, expected in bounds
+    )
+    return f"{', '.join(said)} tokens"
 
 
 def _selection(job: Job) -> str:
@@ -181,18 +211,13 @@ def _data(job: Job) -> str:
         for name, path in (("train", job.data.train), ("heldout", job.data.heldout))
         if path
     ]
-    return ", ".join(counts) or _without_data(job)
-
-
-def _without_data(job: Job) -> str:
-    expected = job.lengths.expected_prompt
-    said = "half of max_prompt on average" if expected is None else f"{expected.mean:g} tokens on average"
-    return f"none: prompts are taken to have {said} (lengths.expected_prompt)"
+    return ", ".join(counts) or "none"
 
 
 def _optimizer(job: Job) -> str:
-    rate = job.optimizer.critic_lr
-    return f"AdamW lr {job.optimizer.lr:g}" + ("" if rate is None else f", critic {rate:g}")
+    asked = job.optimizer
+    critic = "" if asked.critic_lr is None else f", critic {asked.critic_lr:g}"
+    return f"AdamW lr {asked.lr:g}{critic}, {asked.schedule}, {asked.warmup_steps} warm-up steps"
 
 
 def _yes(value: bool) -> str:

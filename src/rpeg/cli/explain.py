@@ -34,6 +34,8 @@ def command(
       rpeg explain plan.json --job job.yaml --stage train_actor --depth 8
       rpeg explain plan.json --job job.yaml --depth 0 --phase update
     """
+    from itertools import chain
+
     from rich.console import Console
     from rich.text import Text
 
@@ -58,9 +60,8 @@ def command(
         console.print(Text())
         lines = limits.critical(found, plan), limits.idle(found, plan), limits.bounds(found)
         console.print(facts(zip(("limits", "idle", "bounds"), lines, strict=True)))
-        console.print(Text())
-        console.print(explained.memory(found.memory))
-        for table in explained.parts(found.memory, phase):
+        held = explained.memory(found.memory, console.width), explained.parts(found.memory, phase)
+        for table in chain(*held):
             console.print(Text())
             console.print(table)
     for name, tree in shown.items():

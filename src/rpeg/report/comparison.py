@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.table import Table
@@ -39,15 +39,15 @@ def comparison(ranked: Ranked, chosen: Candidate) -> Table:
     groups[2] = [row for row in next_best(ranked, chosen) if row.candidate.plan not in known]
     rows = [row for group in groups for row in group]
     ends = [sum(map(len, groups[: i + 1])) - 1 for i in range(len(groups) - 1)]
-    return table(COLUMNS, (_cells(row, chosen) for row in rows), marked=0, ends=ends)
+    return table(COLUMNS, _all_cells(rows, chosen), marked=0, ends=ends)
 
 
 def ranking(ranked: Ranked, chosen: Candidate, most: int | None = None) -> Table:
     """The fastest `most` candidates (None: all), the fastest first; the chosen one is marked."""
     marked = (number_of(ranked, chosen) or 0) - 1
     shown = ranked.candidates[:most]
-    rows = (Row(i + 1, ("▶ " if i == marked else "  ") + c.name, c) for i, c in enumerate(shown))
-    return table(COLUMNS, (_cells(row, chosen) for row in rows), marked=marked)
+    rows = [Row(i + 1, ("▶ " if i == marked else "  ") + c.name, c) for i, c in enumerate(shown)]
+    return table(COLUMNS, _all_cells(rows, chosen), marked=marked)
 
 
 def compared(ranked: Ranked, chosen: Candidate) -> list[Row]:
@@ -127,9 +127,26 @@ def notes(candidate: Candidate) -> str:
     return ", ".join(filter(None, (learning, "tight" if tight else "")))
 
 
-def _cells(row: Row, chosen: Candidate) -> tuple[str, ...]:
+def _all_cells(rows: Sequence[Row], chosen: Candidate) -> Iterator[tuple[str, ...]]:
+    """Of each row; one that is called as a row above says in which stages it differs from that."""
+    above: dict[str, Plan] = {}
+    for row in rows:
+        plan = row.candidate.plan
+        namesake = above.setdefault(row.label.removeprefix("▶").strip(), plan)
+        yield _cells(row, chosen, "" if namesake == plan else f"other {', '.join(differing(namesake, plan))}")
+
+
+def differing(plan: Plan, other: Plan) -> tuple[str, ...]:
+    """Stages that another plan of the same name runs elsewhere or otherwise; what else differs where there is none."""
+    own = {a.stage: a for a in plan.assignments}
+    stages = tuple(a.stage for a in other.assignments if own.get(a.stage) != a)
+    return stages or ("structure" if plan.applied != other.applied else "order",)
+
+
+def _cells(row: Row, chosen: Candidate, differs: str) -> tuple[str, ...]:
     e, same = row.candidate.estimate, row.candidate.plan == chosen.plan
     marked = "▶" in row.label
+    noted = ", ".join(filter(None, (differs, notes(row.candidate))))
     return (
         "" if row.number is None else str(row.number),
         row.label,
@@ -137,5 +154,5 @@ def _cells(row: Row, chosen: Candidate) -> tuple[str, ...]:
         "" if marked else f"{speed_up(chosen, row.candidate):.2f}×",
         count_text(e.tokens_per_second),
         bytes_text(forecast.room(e)),
-        "the same" if same and not marked else notes(row.candidate),
+        "the same" if same and not marked else noted,
     )

@@ -10,7 +10,7 @@ from rpeg.cost import Cost, Memory
 from rpeg.errors import InputError, nearest
 from rpeg.plan import ItemKind, Plan, Slot
 from rpeg.report import forecast
-from rpeg.report.tables import percent, table
+from rpeg.report.tables import fitting, percent, table
 from rpeg.report.words import name_words, slot_words
 from rpeg.sim import DeviceMemory, Estimate
 from rpeg.units import bytes_text, seconds_text
@@ -26,12 +26,12 @@ def stages(estimate: Estimate) -> Table:
     )
 
 
-def memory(devices: tuple[DeviceMemory, ...]) -> Table:
-    """Bytes of each device in each phase, and what it has."""
+def memory(devices: tuple[DeviceMemory, ...], width: int) -> Iterator[Table]:
+    """Bytes of each device in each phase, and what it has: as many tables as a console `width` wide takes."""
     phases = list(dict.fromkeys(m.phase for device in devices for m in device.phases))
     rows = [(phase, *(_of_phase(device, phase) for device in devices)) for phase in phases]
     there = ("there is", *(bytes_text(device.capacity_bytes) for device in devices))
-    return table(("memory", *(f">{forecast.alike(device)}" for device in devices)), (*rows, there))
+    return fitting(("memory", *(f">{forecast.alike(device)}" for device in devices)), (*rows, there), width)
 
 
 def _of_phase(device: DeviceMemory, phase: str) -> str:

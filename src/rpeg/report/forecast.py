@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from rpeg.cluster import Cluster
 from rpeg.cost.kernels.sources import source_of
+from rpeg.plan.assignment import ranges
 from rpeg.report.kernels_shown import basis
 from rpeg.report.limits import busy_share
 from rpeg.report.model_error import model_errors
@@ -110,8 +111,17 @@ def least_room_first(left: dict[str, float]) -> list[tuple[str, float]]:
 
 
 def alike(memory: DeviceMemory) -> str:
-    """``device 0 and 63 like it``."""
-    return memory.name + (f" and {memory.alike - 1} like it" if memory.alike > 1 else "")
+    """``device 3``, ``devices 8-15``, ``hosts of nodes 0-6``; many ranges in short: ``devices 0,8,…,56 (8)``."""
+    if memory.alike == 1:
+        return memory.name
+    runs = ranges(memory.ids).split(",")
+    few = len(runs) <= _RANGES
+    numbers = ",".join(runs) if few else f"{','.join(runs[: _RANGES - 1])},…,{runs[-1]} ({memory.alike})"
+    return f"{'hosts of nodes' if memory.host else 'devices'} {numbers}"
+
+
+_RANGES = 3
+"""Of device numbers, in one name."""
 
 
 def is_tight(estimate: Estimate) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
@@ -34,6 +34,29 @@ def table(
     for i, row in enumerate(rows):
         found.add_row(*map(_cell, row), style="bold" if i == marked else None, end_section=i in ends)
     return found
+
+
+def fitting(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[Table]:
+    """A wide table as several, each with the first column: none is wider than `width` if one more column fits in it.
+
+    A row of which a table has no cell is left out of it.
+    """
+    needs = [
+        max(map(len, (name.removeprefix(">"), *cells))) for name, *cells in zip(columns, *rows, strict=True)
+    ]
+    blocks: list[list[int]] = []
+    for i, need in enumerate(needs[1:], 1):
+        taken = needs[0] + sum(_GAP + needs[j] for j in blocks[-1]) if blocks else width
+        if taken + _GAP + need > width:
+            blocks.append([])
+        blocks[-1].append(i)
+    for block in blocks:
+        held = (row for row in rows if any(row[i] for i in block))
+        yield table([columns[i] for i in (0, *block)], ([row[i] for i in (0, *block)] for row in held))
+
+
+_GAP = 2
+"""Characters between two columns."""
 
 
 def _cell(text: str) -> Text | Padding:

@@ -3,7 +3,14 @@
 from rpeg.search.budget import Budget, Progress
 from rpeg.search.candidate import Baseline, Candidate, Misfit, Ranked
 from rpeg.search.constructions import Construction, build, constructions
-from rpeg.search.from_job import cluster_of, from_job, model_architecture, most_rows, permissions_of
+from rpeg.search.from_job import (
+    assumed_lengths,
+    cluster_of,
+    from_job,
+    model_architecture,
+    most_rows,
+    permissions_of,
+)
 from rpeg.search.given import Given
 from rpeg.search.infeasible import Infeasible, Shortage
 from rpeg.search.own import check_given, lack
@@ -26,6 +33,7 @@ __all__ = [
     "Progress",
     "Ranked",
     "Shortage",
+    "assumed_lengths",
     "build",
     "can_fit",
     "check_given",

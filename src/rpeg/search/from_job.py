@@ -130,6 +130,12 @@ def _prompt_lengths(job: Job, actor: Architecture) -> tuple[Lengths, str]:
     return (observed(kept) if kept else constant(job.lengths.max_prompt)), note
 
 
+def assumed_lengths(job: Job) -> tuple[str, ...]:
+    """What prompts and responses are taken to be where the job has neither data nor a word on them."""
+    prompts = "" if job.data.train else _expected_prompts(job)[1]
+    return tuple(filter(None, (prompts, _response_lengths(job)[1])))
+
+
 def _expected_prompts(job: Job) -> tuple[Lengths, str]:
     longest, expected = job.lengths.max_prompt, job.lengths.expected_prompt
     if expected is None and longest >= 4:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rpeg.cost import Memory
@@ -26,21 +26,29 @@ _MOVING: Mapping[ItemKind, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """One device: what it has, and what its process holds in each phase.
+    """Devices that hold the same: what each has, and what its process holds in each phase.
 
-    alike: devices that hold the same, this one (the first of them) included. host: it is a node's host, and `device`
-    its number.
+    ids: their numbers, ascending. host: they are hosts, and these are the numbers of their nodes.
     """
 
-    device: int
+    ids: tuple[int, ...]
     capacity_bytes: int
     phases: tuple[Memory, ...]
-    alike: int = 1
     host: bool = False
 
     @property
+    def device(self) -> int:
+        """The first of them."""
+        return self.ids[0]
+
+    @property
+    def alike(self) -> int:
+        """How many they are."""
+        return len(self.ids)
+
+    @property
     def name(self) -> str:
-        """``device 3``, ``host of node 0``."""
+        """Of the first: ``device 3``, ``host of node 0``."""
         return f"host of node {self.device}" if self.host else f"device {self.device}"
 
     @property
@@ -67,13 +75,13 @@ def device_memory(plan: Plan, lowered: Lowered, facts: Facts) -> tuple[DeviceMem
     by_lane, devices = lane_memory(plan, lowered, facts), lowered.held.devices
     if is_local(plan):
         lanes = sorted(by_lane, key=lambda lane: devices[lane])
-        return tuple(_device(plan, devices[lane][0], by_lane[lane]) for lane in lanes)
+        return tuple(_device(plan, devices[lane][:1], by_lane[lane]) for lane in lanes)
     groups: dict[tuple[str, tuple[Memory, ...]], list[int]] = {}
     for lane, phases in by_lane.items():
         kind = plan.cluster.device(devices[lane][0]).kind.name
         groups.setdefault((kind, phases), []).extend(devices[lane])
     alike = sorted(groups.items(), key=lambda group: min(group[1]))
-    own = tuple(_device(plan, min(ids), phases, len(ids)) for (_, phases), ids in alike)
+    own = tuple(_device(plan, ids, phases) for (_, phases), ids in alike)
     return (*own, *_hosts(plan, lowered, facts))
 
 
@@ -108,8 +116,9 @@ def stages_in(plan: Plan, memory: DeviceMemory, phase: str) -> tuple[str, ...]:
 _OF_A_KIND = frozenset(phase for names in PHASES.values() for phase in names)
 
 
-def _device(plan: Plan, device: int, phases: tuple[Memory, ...], alike: int = 1) -> DeviceMemory:
-    return DeviceMemory(device, plan.cluster.device(device).kind.usable_memory_bytes, phases, alike)
+def _device(plan: Plan, ids: Iterable[int], phases: tuple[Memory, ...]) -> DeviceMemory:
+    own = tuple(sorted(ids))
+    return DeviceMemory(own, plan.cluster.device(own[0]).kind.usable_memory_bytes, phases)
 
 
 def _hosts(plan: Plan, lowered: Lowered, facts: Facts) -> list[DeviceMemory]:
@@ -117,7 +126,7 @@ def _hosts(plan: Plan, lowered: Lowered, facts: Facts) -> list[DeviceMemory]:
     for node, phases in hardware.host_memory(plan, lowered, facts).items():
         groups.setdefault((plan.cluster.nodes[node].host_memory_bytes, phases), []).append(node)
     return [
-        DeviceMemory(min(nodes), capacity, phases, len(nodes), host=True)
+        DeviceMemory(tuple(sorted(nodes)), capacity, phases, host=True)
         for (capacity, phases), nodes in groups.items()
         if capacity
     ]
