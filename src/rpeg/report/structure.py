@@ -36,10 +36,12 @@ def changes(plan: Plan) -> Iterator[str]:
 
 
 def differences(plan: Plan, other: Plan) -> Iterator[str]:
-    """What another plan has otherwise: a line for each stage of both, and one for its structure."""
+    """What another plan has otherwise: a line for each stage that it has too, and one for its structure."""
     for a in plan.assignments:
-        theirs = next((b for b in other.assignments if b.stage == a.stage), a)
-        if not (isinstance(a.block, Devices) and isinstance(theirs.block, Devices)):
+        theirs = next(
+            (b for b in other.assignments if a.stage in b.stage.split("+")), None
+        )  # or what it is fused into
+        if theirs is None or not (isinstance(a.block, Devices) and isinstance(theirs.block, Devices)):
             continue
         cells = zip(_NAMED, _row(other, theirs), _row(plan, a), strict=True)
         changed = [f"{name}{b} instead of {own}" for name, b, own in cells if b != own]
