@@ -213,14 +213,16 @@ def main() -> None:
     parser.add_argument("what", choices=WHAT)
     parser.add_argument("--count", type=int, help="instances, jobs or sizes; default: all")
     parser.add_argument("--chains", type=int, default=Budget.chains)
-    parser.add_argument("--rounds", type=int, default=Budget.rounds)
+    parser.add_argument("--rounds", type=int, help="default: of a plan; 6 where costs are drawn")
     parser.add_argument("--burst", type=int, default=Budget.burst)
     parser.add_argument("--asking", type=int, help="of a burst; default: 10,000 where costs are drawn")
     parser.add_argument("--out", type=Path, default=OUT)
     a = parser.parse_args()
     function, count = WHAT[a.what]
-    asking = a.asking or (FREELY if a.what in ("small", "planted") else Budget.asking)
-    found = function(Budget(a.chains, a.rounds, a.burst, asking=asking), a.count or count)
+    drawn = a.what in ("small", "planted")
+    asking = a.asking or (FREELY if drawn else Budget.asking)
+    rounds = a.rounds or (6 if drawn else Budget.rounds)
+    found = function(Budget(a.chains, rounds, a.burst, asking=asking), a.count or count)
     known = json.loads(a.out.read_text()) if a.out.exists() else {}
     machine = f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores"
     known[a.what] = {"date": time.strftime("%Y-%m-%d"), "machine": machine, **found}

@@ -55,7 +55,7 @@ def command(
     chains: Annotated[
         int, typer.Option(min=1, max=256, help="Walks of the search, from different starts.")
     ] = 4,
-    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Structures that each walk anneals.")] = 6,
+    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Structures that each walk anneals.")] = 4,
     steps: Annotated[
         int, typer.Option(min=1, max=10_000_000, help="Steps of annealing in each structure.")
     ] = 12000,

@@ -57,7 +57,7 @@ def best_of(search: Search, budget: Budget, seed: int, begun: list[Found]) -> li
     order = _diverse(begun)
     count = budget.chains if order else 0
     chains = [(order[chain % len(order)], seed * 7919 + chain) for chain in range(count)]
-    found = [*begun, *walked(search, chains, budget)]
+    found = [*begun, *walked(search, chains, budget.at(len(search.problem.cluster)))]
     return sorted(found, key=lambda one: (one.objective, len(one.structure.applied)))
 
 

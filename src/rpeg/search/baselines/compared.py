@@ -53,18 +53,16 @@ class Compared:
                 limit = min(limit, found.seconds)
             yield found
 
-    def _leading(self, found: Sequence[Sketch]) -> Iterator[Sketch]:
-        """The fastest, and the same with all offloaded that can be: what rests on a device takes room from a cache."""
+    def _leading(self, found: Sequence[Sketch]) -> list[Sketch]:
+        """The fastest, or the same with all offloaded that can be: what rests on a device takes room from a cache."""
         if not found:
-            return
+            return []
         best = min(found, key=lambda one: one.seconds)
-        yield best
         if self.estimator.problem.is_local:
-            return
+            return [best]
         *_, least = sizes_of(self.estimator.problem)
         emptied = self.estimator.sketch(best.construction, least)
-        if isinstance(emptied, Sketch) and emptied.plan != best.plan:
-            yield emptied
+        return [emptied if isinstance(emptied, Sketch) and emptied.seconds < best.seconds else best]
 
 
 def _mean_seconds(candidate: Candidate) -> float:
