@@ -7,7 +7,7 @@ import multiprocessing
 import pytest
 
 from rpeg.algorithms import grpo
-from rpeg.search import branches
+from rpeg.search import beside, branches
 from rpeg.search.budget import Budget
 from rpeg.search.hardware_plan import found_starts
 from rpeg.search.problem import Permissions
@@ -36,5 +36,13 @@ def test_in_one_process_they_find_the_same(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_child_that_dies_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
     forked = ends()
-    monkeypatch.setattr(branches, "_tell", lambda *given: None)
+    monkeypatch.setattr(beside, "_tell", lambda *given: None)
     assert ends() == forked
+
+
+def test_what_goes_wrong_beside_is_met_here() -> None:
+    def work() -> None:
+        raise ValueError("of this work")
+
+    with pytest.raises(ValueError, match="of this work"):
+        beside.Beside(work).result()

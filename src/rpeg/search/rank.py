@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from rpeg.errors import PlanError
 from rpeg.plan import Devices, Plan
-from rpeg.search.baselines import baselines
+from rpeg.search.baselines import baselines, with_searched
+from rpeg.search.beside import Beside
 from rpeg.search.budget import Budget, Progress
 from rpeg.search.candidate import Baseline, Candidate, Misfit, Ranked
 from rpeg.search.constructions import Construction, build, constructions
@@ -46,13 +47,17 @@ def plan_job(
     if budget is not None and not problem.is_local and problem.graph.selector is None:
         from rpeg.search.searched import searched
 
+        beside = Beside(lambda: baselines(estimator))
         try:
             ranked = searched(problem, seed=seed, budget=budget, report=report)
         except Infeasible:
             ranked = _constructed(estimator)  # says what is short, or has what the search overlooked
+        known = beside.result()
     else:
         ranked = _constructed(estimator)
-    compared = baselines(estimator, [c for c in ranked.candidates if c.estimate.step.steps >= FINAL_STEPS])
+        known = baselines(estimator)
+    simulated = [c for c in ranked.candidates if c.estimate.step.steps >= FINAL_STEPS]
+    compared = with_searched(problem, known, simulated)
     return replace(
         ranked, candidates=(*_faster(ranked, compared, problem), *ranked.candidates), baselines=compared
     )

@@ -33,10 +33,22 @@ def families(problem: Problem) -> tuple[Family, ...]:
     return tuple(family(problem) for family in FAMILIES)
 
 
-def baselines(estimator: Estimator, searched: Sequence[Candidate] = ()) -> tuple[Baseline, ...]:
-    """The best plan of each family of the estimator's problem, also of those that a search has found."""
-    compared = Compared(estimator, searched)
+def baselines(estimator: Estimator) -> tuple[Baseline, ...]:
+    """The best plan of each family of the estimator's problem."""
+    compared = Compared(estimator)
     return tuple(compared.baseline(family) for family in families(estimator.problem))
 
 
-__all__ = ["FAMILIES", "Family", "baselines", "families"]
+def with_searched(
+    problem: Problem, known: Sequence[Baseline], searched: Sequence[Candidate]
+) -> tuple[Baseline, ...]:
+    """The baselines of all families, where a plan that a search has found is of a family and faster that one."""
+    found = []
+    for family, baseline in zip(families(problem), known, strict=True):
+        own = [c for c in (baseline.candidate, *filter(family.takes, searched)) if c is not None]
+        best = min(own, key=lambda c: c.estimate.step.mean_seconds, default=None)
+        found.append(baseline if best is baseline.candidate else Baseline(baseline.name, best))
+    return tuple(found)
+
+
+__all__ = ["FAMILIES", "Family", "baselines", "families", "with_searched"]

@@ -14,13 +14,9 @@ from rpeg.search.placements import sizes_of
 
 @dataclass
 class Compared:
-    """The best member of each family; of families that include others never slower than those.
-
-    searched: plans that a search has found, over as many steps, some of which may be of a family.
-    """
+    """The best member of each family; of families that include others never slower than those."""
 
     estimator: Estimator
-    searched: Sequence[Candidate] = ()
     _known: dict[str, Baseline] = field(default_factory=dict)
 
     def baseline(self, family: Family) -> Baseline:
@@ -33,7 +29,6 @@ class Compared:
         if family.refused:
             return Baseline(family.name, None, family.refused)
         finals = [b.candidate for f in family.includes if (b := self.baseline(f)).candidate is not None]
-        finals += [one for one in self.searched if family.takes(one)]
         sketched = list(self._sketched(family, min(map(_mean_seconds, finals), default=math.inf)))
         found = [one for one in sketched if isinstance(one, Sketch)]
         finals += [self.estimator.final(one) for one in self._leading(found)]
