@@ -94,7 +94,8 @@ def test_every_module_is_a_command() -> None:
 def test_what_training_needs_is_named_where_it_is_missing() -> None:
     root = Path(rpeg.__file__).parents[1]
     code = "import sys; sys.modules['torch'] = None; from rpeg.cli.main import main; main()"
-    command = [sys.executable, "-c", code, "train", "job.yaml"]
+    job = Path(__file__).parents[2] / "examples" / "ppo.yaml"
+    command = [sys.executable, "-c", code, "train", str(job)]
     env = {**os.environ, "PYTHONPATH": str(root)}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
