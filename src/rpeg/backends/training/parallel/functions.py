@@ -104,23 +104,14 @@ class _ScatterSum(torch.autograd.Function):
         return _all(gradients[0], ctx.group, ctx.dim), None, None
 
 
-class _Split(torch.autograd.Function):
+class _Split(_ScatterSum):
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: ProcessGroup, dim: int) -> Tensor:
         ctx.group, ctx.dim = group, dim
         return _own(x, group, dim)
 
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        return _all(gradients[0], ctx.group, ctx.dim), None, None
 
-
-class _Join(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, group: ProcessGroup, dim: int) -> Tensor:
-        ctx.group, ctx.dim = group, dim
-        return _all(x, group, dim)
-
+class _Join(_Gather):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         return _own(gradients[0], ctx.group, ctx.dim), None, None
