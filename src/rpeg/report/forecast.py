@@ -12,11 +12,9 @@ from rpeg.report.limits import busy_share
 from rpeg.report.model_error import model_errors
 from rpeg.report.tables import percent
 from rpeg.search import Candidate, Problem
+from rpeg.search.sweep import STEPS
 from rpeg.sim import DeviceMemory, Estimate
 from rpeg.units import bytes_text, count_text, seconds_text
-
-STEPS = 1000
-"""Steps that device-hours and money are told for."""
 
 
 def step(estimate: Estimate, problem: Problem) -> Iterator[str]:

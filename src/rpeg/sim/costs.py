@@ -18,6 +18,9 @@ from rpeg.plan import Item
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
+# A token, a version or a number of a column.
+_WORD_BYTES = 8
+
 Answer = tuple[Cost, tuple[float, ...]]
 """Of an item: its cost, and of a generator the offset in seconds of each sample of its batch."""
 
@@ -55,6 +58,24 @@ class Batch:
     def sequences(self) -> Sequences:
         """What the costs of training and scoring rest on."""
         return Sequences.of(*self.lengths)
+
+    def data_bytes(self, data: Sequence[str]) -> float:
+        """Of these data: whole sequences with versions and log-probabilities, a column of responses, or a number each."""
+        if not self.ids:
+            return 0.0
+        prompts, responses = (int(lengths.sum()) for lengths in self.lengths)
+        each = len(self.ids)
+        words = {
+            "prompts": prompts,
+            "rollouts": prompts + 2 * responses,
+            "candidates": prompts + 2 * responses,
+            "rewards": each,
+            "model_rewards": each,
+            "candidate_rewards": each,
+            "model_candidate_rewards": each,
+            "final_values": each,
+        }
+        return float(_WORD_BYTES * sum(words.get(name, responses) for name in data))
 
     def once_a_prompt(self, samples_per_prompt: int) -> tuple[Batch, Ints]:
         """The first sample of each prompt, and for every sample the place of its prompt among them."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -17,9 +16,6 @@ from rpeg.sim.costs import Answer, Batch, answered
 from rpeg.sim.facts import Facts
 
 Ints = npt.NDArray[np.int64]
-
-# A token, a version or a number of a column.
-_WORD_BYTES = 8
 
 
 class PassCosts:
@@ -171,12 +167,12 @@ class PassCosts:
         """Fetching what the stage's edges bring, and joining it by sample."""
         data = [edge.data for edge in self._plan.graph.data_into(stage.name)]
         samples = len(batch.ids) if data else 0
-        moved = cost.move_samples(_bytes(data, batch), self._host_timing, samples)
+        moved = cost.move_samples(batch.data_bytes(data), self._host_timing, samples)
         return cost.sequence("inputs", [part for part in moved.children if data and part.name != "put"])
 
     def _outputs(self, stage: Stage, batch: Batch) -> Cost:
         """Storing what the stage gives, once, whoever fetches it."""
-        moved = cost.move_samples(_bytes(sorted(stage.gives), batch), self._host_timing)
+        moved = cost.move_samples(batch.data_bytes(sorted(stage.gives)), self._host_timing)
         return cost.sequence(
             "outputs", [part for part in moved.children if stage.gives and part.name == "put"]
         )
@@ -228,22 +224,6 @@ class PassCosts:
     @cached_property
     def _host_timing(self) -> Timing:
         return Timing(self._plan.cluster.kinds[0], self._facts.dtype, None, self._facts.calibration)
-
-
-def _bytes(data: Sequence[str], batch: Batch) -> float:
-    """Of these data for a batch: whole sequences with versions and log-probabilities, or a column of responses."""
-    prompts, responses = sum(batch.prompt_lengths), sum(batch.response_lengths)
-    words = {
-        "prompts": prompts,
-        "rollouts": prompts + 2 * responses,
-        "candidates": prompts + 2 * responses,
-        "rewards": len(batch.ids),
-        "model_rewards": len(batch.ids),
-        "candidate_rewards": len(batch.ids),
-        "model_candidate_rewards": len(batch.ids),
-        "final_values": len(batch.ids),
-    }
-    return float(_WORD_BYTES * sum(words.get(name, responses) for name in data))
 
 
 def _rank_rows(batch: Batch, ranks: int) -> list[Ints]:

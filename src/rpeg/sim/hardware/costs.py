@@ -24,9 +24,6 @@ from rpeg.sim.hardware.sites import Site, site
 from rpeg.sim.hardware.weights import moves, transfer_cost
 from rpeg.workload import Workload
 
-# A token, a version or a number of a column.
-_WORD_BYTES = 8
-
 
 class HardwareCosts:
     """Costs of a plan whose devices are described: what the op-by-op model says of each item.
@@ -198,21 +195,7 @@ class HardwareCosts:
 
 def fetched_bytes(graph: Graph, stage: Stage, batch: Batch) -> float:
     """Of the samples of a batch that a stage's edges bring."""
-    if not batch.ids:
-        return 0.0
-    prompts, responses = (int(lengths.sum()) for lengths in batch.lengths)
-    words = {
-        "prompts": prompts,
-        "rollouts": prompts + 2 * responses,
-        "candidates": prompts + 2 * responses,
-        "rewards": len(batch.ids),
-        "model_rewards": len(batch.ids),
-        "candidate_rewards": len(batch.ids),
-        "model_candidate_rewards": len(batch.ids),
-        "final_values": len(batch.ids),
-    }
-    data = [edge.data for edge in graph.data_into(stage.name)]
-    return float(_WORD_BYTES * sum(words.get(name, responses) for name in data))
+    return batch.data_bytes([edge.data for edge in graph.data_into(stage.name)])
 
 
 def fetch_seconds(stage: Stage, assignment: Assignment, place: Site, size_bytes: Amount) -> Amount:
