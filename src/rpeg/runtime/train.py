@@ -14,7 +14,8 @@ from pathlib import Path
 from rpeg.errors import InputError, RunError
 from rpeg.job import Job, dump_job
 from rpeg.plan import Plan, check, device_lane, digest, read_plan, write_plan
-from rpeg.runtime.driver import Checkpoints, Driver, error_text
+from rpeg.runtime.checkpoints import Checkpoints
+from rpeg.runtime.driver import Driver, error_text
 from rpeg.runtime.in_process import HereHandle, check_is_for_one_process
 from rpeg.runtime.limits import check_backends
 from rpeg.runtime.lock import locked
@@ -134,6 +135,7 @@ def _begin(job: Job, plan: Plan, run: RunDirectory, start: Checkpoint | None, op
     run.job.write_text(dump_job(job))
     check_same_data(job, run.data)
     run.drop_metrics_from(first_step)
+    run.drop_unfinished()
     return begin_stretch(run.path, "real", job.steps, first_step)
 
 
@@ -185,16 +187,16 @@ async def _run(
 
 async def _ready(
     handles: Mapping[str, Hosted], devices: Mapping[str, Hosted], view: Recorder
-) -> dict[str, list[object]]:
-    """Models loaded, groups formed, copies at the first version; references to that version's parts by model."""
+) -> dict[tuple[str, int], list[object]]:
+    """Models loaded, groups formed, copies at their first versions; references to the parts of each (model, version)."""
     view.on_stage("loading models")
     first = next(iter(devices.values()))
     meeting_point = await first.call("meeting_point")
     await call_all(handles, "prepare", meeting_point)
-    broadcasts: dict[str, list[object]] = {}
+    broadcasts: dict[tuple[str, int], list[object]] = {}
     for references in (await call_all(devices, "publish_initial")).values():
-        for model, part in references.items():
-            broadcasts.setdefault(model, []).append(part)
+        for version, part in references.items():
+            broadcasts.setdefault(version, []).append(part)
     await call_all(devices, "receive_initial", broadcasts)
     view.on_running()
     return broadcasts

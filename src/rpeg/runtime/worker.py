@@ -73,17 +73,22 @@ class Worker:
             )
         return _memory_bytes(self.station)
 
-    def publish_initial(self) -> dict[str, Any]:
-        """This rank's part of the weights that the run begins with, of the models that it trains."""
-        broadcasts: dict[str, Any] = {}
+    def publish_initial(self) -> dict[tuple[str, int], Any]:
+        """This rank's part of the weights that the run begins with, by model and version, of what it trains."""
+        broadcasts: dict[tuple[str, int], Any] = {}
         for holding in self.holdings.trained.values():
-            broadcasts.update(self.device.publish(holding))
+            for version in self.holdings.versions_at_start(holding.model):
+                self.holdings.take_version(holding, version)
+                for model, weights_ in self.device.publish(holding).items():
+                    broadcasts[model, version] = weights_
         return broadcasts
 
-    def receive_initial(self, broadcasts: Mapping[str, Sequence[Any]]) -> None:
-        """Brings copies to the version that the run begins with, and puts to rest what rests on the host."""
-        for holding in self.holdings.copies.values():
-            self._receive(holding, broadcasts[holding.model])
+    def receive_initial(self, broadcasts: Mapping[tuple[str, int], Sequence[Any]]) -> None:
+        """Brings copies to the versions that the run begins with, and puts to rest what rests on the host."""
+        for copy in self.lowered.copies:
+            if copy.name in self.holdings.copies:
+                version = copy.version_before(self.station.first_step)
+                self._receive(self.holdings.copies[copy.name], broadcasts[copy.model, version])
         for rest in self.lowered.rests:
             self.holdings.offload(rest)
 
@@ -143,6 +148,8 @@ class Worker:
         """Ends cleanly."""
         self._spans.close()
         self.materials.close()
+        if not self.station.is_host:
+            self.device.saver.close()
         if dist.is_initialized():
             dist.destroy_process_group()
 
