@@ -44,18 +44,28 @@ from rpeg.sim.bounds import busiest_lane, dependencies, lane_seconds
 from rpeg.sim.events import Times
 from rpeg.trace import Trace, What, read_traces
 from rpeg.verify import prove_run
+from slow_reward import SECONDS
 
 ABOVE_BOUND, SLOWER, OF_GAIN = 0.10, 0.02, 0.8
 SKIP = 2
 """Steps at the start of a run that do not count."""
 
+SLOW = {
+    "reward": {
+        "name": "python:slow_reward:judged",
+        "import_from": str(Path(__file__).parent),
+        "workers": 4,
+        "expected_seconds": SECONDS,
+    },
+    "batch": {"prompts": 64},
+}
 BIG = {"batch": {"prompts": 48}}
 STALE = {"allow": {"staleness": 1}, "plan": {"staleness": 1}}
 WORKLOADS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "ppo": ("ppo", {}),
     "ppo, 48 prompts": ("ppo", BIG),
     "ppo, one minibatch": ("ppo", {"batch": {"prompts": 48, "minibatches": 1}}),
-    "ppo, two epochs": ("ppo", {"batch": {"prompts": 32, "epochs": 2}}),
+    "ppo, slow reward": ("ppo", SLOW),
     "ppo, shared": ("ppo", {**SHARED, **BIG}),
     "ppo, staleness 1": ("ppo", {**BIG, **STALE}),
     "grpo": ("grpo", {}),
