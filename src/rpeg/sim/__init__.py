@@ -12,6 +12,7 @@ from rpeg.sim.memory import DeviceMemory, device_memory, stages_in
 from rpeg.sim.order import expected, ordered, slot_shifts
 from rpeg.sim.simulate import simulate
 from rpeg.sim.stagecosts import Memo, StageCosts
+from rpeg.sim.staleness import Staleness, staleness
 from rpeg.sim.step import (
     StepTime,
     busy_seconds,
@@ -42,6 +43,7 @@ __all__ = [
     "Link",
     "Memo",
     "StageCosts",
+    "Staleness",
     "SteadySteps",
     "StepTime",
     "Times",
@@ -67,6 +69,7 @@ __all__ = [
     "stage_seconds",
     "stage_trees",
     "stages_in",
+    "staleness",
     "steady_steps",
     "steady_steps_of",
     "step_seconds",
