@@ -132,6 +132,8 @@ def conduct(
                     driver = runner.run(crew(trace, recorder))
             except RunError as error:
                 raise RunError(f"{error}\n{_how_to_resume(run)}") from None
+            except asyncio.CancelledError:
+                raise KeyboardInterrupt from None
         if not driver.stopped_early:
             end_stretch(trace)
     first_step = start.steps if start else 0

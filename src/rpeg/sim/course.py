@@ -44,7 +44,7 @@ class Courses:
         item, selector = command.item, self._plan.graph.selector
         if isinstance(command, Launch) and self._kind(item) is Kind.GENERATE:
             return self._generation(command)
-        seconds = self._costs.duration_seconds(item, self._batch(command))
+        seconds = self._costs.duration_seconds(item, self.batch(command))
         if isinstance(command, Launch) and selector is not None and item.name == selector.name:
             return Course(seconds, tuple((seconds, event) for event in self._selection(command)))
         return Course(seconds)
@@ -90,7 +90,7 @@ class Courses:
         ]
 
     def _generation(self, launch: Launch) -> Course:
-        item, batch = launch.item, self._batch(launch)
+        item, batch = launch.item, self.batch(launch)
         covers = self._lowered.tasks[item.slot].covers
         done = self._costs.generation(item, batch)
         left = departures(self._plan, item.name, [self._lowered.parts[part] for part in covers], batch, done)
@@ -122,7 +122,8 @@ class Courses:
         makes = self._lowered.tasks[item.slot].makes
         return events + [Produced(item, part, accepted.ids, accepted.response_lengths) for part in makes]
 
-    def _batch(self, command: Work) -> Batch:
+    def batch(self, command: Work) -> Batch:
+        """The samples that an item works on."""
         return self._draws.batch(command.ids) if isinstance(command, Launch) else Batch()
 
     def _kind(self, item: Item) -> Kind | None:
@@ -134,7 +135,7 @@ class Courses:
         prompts = 0 if self._kind(item) is Kind.GENERATE else 1
         return [
             (own.ids, prompts * sum(own.prompt_lengths) + sum(own.response_lengths))
-            for own in self._by_lane(item, self._batch(command), lanes)
+            for own in self._by_lane(item, self.batch(command), lanes)
         ]
 
     def _by_lane(self, item: Item, batch: Batch, lanes: tuple[str, ...]) -> list[Batch]:
