@@ -24,5 +24,8 @@ class HereFake:
     def move(self, work: Work) -> AsyncIterator[Answer]:
         return self.host.answers(work)
 
+    async def ready(self) -> None:
+        pass
+
     async def close(self) -> None:
         self.host.close()

@@ -27,6 +27,8 @@ from rpeg.sim import Costs
 class Fakes(Handle, Protocol):
     """A fake process somewhere."""
 
+    async def ready(self) -> None: ...
+
     async def close(self) -> None: ...
 
 
@@ -126,6 +128,8 @@ async def _pretend(
         driver = Driver(
             plan, job.steps, first_step, handles, weights, trace, keep, view, options.stall_seconds
         )
+        for handle in dict.fromkeys(handles.values()):
+            await handle.ready()
         view.on_running()
         with interrupts(driver, view):
             await driver.run()

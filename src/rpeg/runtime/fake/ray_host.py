@@ -32,6 +32,9 @@ class RayFakeHost:
     async def move(self, work: Work) -> Any:
         return await self.run(work)
 
+    async def ready(self) -> None:
+        """Answers when the process is up."""
+
     async def close(self) -> None:
         self._host.close()
 
@@ -47,3 +50,6 @@ class RayFake(RayCalls):
 
     async def close(self) -> None:
         await self.call("close")
+
+    async def ready(self) -> None:
+        await self.call("ready")
