@@ -2,6 +2,7 @@
 
 from rpeg.sim.bounds import Bound, Bounds, busiest_lane, dependencies, lane_seconds, least_work
 from rpeg.sim.costs import Batch, Completions, Costs
+from rpeg.sim.course import Course, Courses
 from rpeg.sim.drawn import DrawnTimes, SteadySteps, drawn_times, mean_times, steady_steps_of
 from rpeg.sim.estimate import Estimate, estimate, stage_trees
 from rpeg.sim.events import EventGraph, Events, Times, events
@@ -32,6 +33,8 @@ __all__ = [
     "Bounds",
     "Completions",
     "Costs",
+    "Course",
+    "Courses",
     "CycleRatio",
     "DeviceMemory",
     "DrawnTimes",
