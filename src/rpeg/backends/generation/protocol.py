@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,23 +13,53 @@ from rpeg.backends.samples import Array, Ints, Samples
 from rpeg.errors import InputError
 
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 Finish = Literal["stop", "length"]
 
 
 @dataclass(frozen=True)
+class Begun:
+    """What there is of a response that is not finished; each is (length,), token by token.
+
+    logprobs, versions, drawn: as a `Response` has them. Raises ValueError where they differ in length.
+    """
+
+    tokens: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    versions: tuple[int, ...] = ()
+    drawn: tuple[bool, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_lengths(len(self.tokens), self.logprobs, self.versions, self.drawn)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+@dataclass(frozen=True)
 class Request:
-    """One sample to generate. `id`, unique in the run, keys its randomness; `group` is its prompt's id."""
+    """One sample to generate. `id`, unique in the run, keys its randomness; `group` is its prompt's id.
+
+    begun: of a response that goes on, what there is of it. Its next token is drawn with the randomness of its place.
+    """
 
     id: int
     group: int
     prompt: tuple[int, ...]
+    begun: Begun = field(default_factory=Begun)
+
+    @property
+    def context(self) -> tuple[int, ...]:
+        """All tokens that the next one follows."""
+        return self.prompt + self.begun.tokens
 
 
 @dataclass(frozen=True)
 class Sampling:
     """How the next token is drawn.
 
-    top_p = 1 and top_k = 0 truncate nothing. A stop token ends a response and belongs to it.
+    top_p = 1 and top_k = 0 truncate nothing. A stop token ends a response and belongs to it. max_new_tokens: of a
+    whole response, what it had begun with included.
     """
 
     temperature: float = 1.0
@@ -57,6 +87,8 @@ class Response:
     tokens: (length,) int64, the stop token included when finish is `stop`.
     logprobs: (length,) float64, of each token in the tempered but untruncated distribution (nats).
     versions: (length,) int64, the version of the weights that each token was drawn with.
+    drawn: (length,) bool, False at tokens that a tool has written: their log-probabilities are 0, and no loss is of
+    them.
     """
 
     id: int
@@ -65,14 +97,33 @@ class Response:
     tokens: Ints
     logprobs: Floats
     versions: Ints
+    drawn: Bools
     finish: Finish
+
+    def __post_init__(self) -> None:
+        _check_lengths(len(self.tokens), self.logprobs, self.versions, self.drawn)
 
     def __len__(self) -> int:
         return len(self.tokens)
 
 
+More = Callable[[], Sequence[Request]]
+"""Asked before each of an engine's steps for further requests; the one of an idle engine may wait for them."""
+
+
+def nothing_more() -> Sequence[Request]:
+    """No further requests."""
+    return ()
+
+
 class GenerationEngine(Protocol):
-    """A generation backend: one file of this package, named in its registry."""
+    """A generation backend: one file of this package, named in its registry.
+
+    *Interruption.* `stop` ends a generation at its next step; `unfinished` then says what is left of it, and any
+    engine goes on with these requests. One that has still the keys and values of their tokens uses them (`keep_kv`);
+    after `drop_caches` it computes them anew (`reprefill`). Without a change of weights the responses are those of
+    a generation that nobody stopped, up to rounding.
+    """
 
     @property
     def cache_bytes(self) -> int:
@@ -80,12 +131,27 @@ class GenerationEngine(Protocol):
         ...
 
     def generate(
-        self, requests: Sequence[Request], sampling: Sampling, *, seed: int, version: int
+        self,
+        requests: Sequence[Request],
+        sampling: Sampling,
+        *,
+        seed: int,
+        version: int,
+        more: More = nothing_more,
     ) -> Iterator[Response]:
         """Each response as soon as it is finished; a pure function of (weights, request, sampling, seed).
 
         Raises InputError, before anything is computed, for a request that cannot be served.
         """
+        ...
+
+    def stop(self) -> None:
+        """Lets the generation that goes on end at its next step, from any thread; without one it does nothing."""
+        ...
+
+    @property
+    def unfinished(self) -> tuple[Request, ...]:
+        """What the last generation has left where it was stopped, to go on with; empty where it was not."""
         ...
 
     def drop_caches(self) -> None:
@@ -104,13 +170,14 @@ def to_samples(responses: Iterable[Response]) -> Samples:
     (1: stopped by itself, 0: cut at max_new_tokens).
     """
     ordered = sorted(responses, key=lambda response: response.id)
+    token: dict[str, Array] = {
+        "behaviour_logprobs": _flat([r.logprobs for r in ordered], np.float64),
+        "versions": _flat([r.versions for r in ordered], np.int64),
+    }
     return Samples(
         _ints([r.id for r in ordered]),
         _ints([len(r) for r in ordered]),
-        {
-            "behaviour_logprobs": _flat([r.logprobs for r in ordered], np.float64),
-            "versions": _flat([r.versions for r in ordered], np.int64),
-        },
+        token,
         {
             "group": _ints([r.group for r in ordered]),
             "finish": _ints([r.finish == "stop" for r in ordered]),
@@ -119,6 +186,14 @@ def to_samples(responses: Iterable[Response]) -> Samples:
         _ints([len(r.prompt) for r in ordered]),
         _flat([r.tokens for r in ordered], np.int64),
     )
+
+
+def _check_lengths(tokens: int, *columns: Sequence[Any] | Array) -> None:
+    found = [len(column) for column in columns]
+    if found != [tokens] * len(columns):
+        raise ValueError(
+            f"{tokens} tokens have log-probabilities, versions and marks of drawn ones of lengths {found}"
+        )
 
 
 def _ints(values: Sequence[int]) -> Ints:
