@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor, nn
 
 from rpeg.backends.samples import Array, Ints, Samples
 from rpeg.errors import InputError
@@ -79,6 +81,11 @@ class Sampling:
         if self.max_new_tokens < 1:
             raise InputError(f"max_new_tokens is {self.max_new_tokens}, must be >= 1")
 
+    @property
+    def truncates(self) -> bool:
+        """Whether some tokens are never drawn."""
+        return self.top_p < 1 or self.top_k > 0
+
 
 @dataclass(frozen=True, eq=False)
 class Response:
@@ -107,6 +114,25 @@ class Response:
         return len(self.tokens)
 
 
+@dataclass(frozen=True, eq=False)
+class Setup:
+    """What an engine is made from.
+
+    module: a Hugging Face causal language model, which an engine may use itself or copy; its weights are of `version`.
+    directory: of its files. slots: responses at once. max_length: longest prompt + response in tokens.
+    pad_token_id: any id of the vocabulary. truncates: whether sampling will ask for top_p or top_k.
+    """
+
+    module: nn.Module
+    directory: str
+    slots: int
+    max_length: int
+    device: torch.device
+    version: int
+    pad_token_id: int = 0
+    truncates: bool = False
+
+
 More = Callable[[], Sequence[Request]]
 """Asked before each of an engine's steps for further requests; the one of an idle engine may wait for them."""
 
@@ -125,9 +151,27 @@ class GenerationEngine(Protocol):
     a generation that nobody stopped, up to rounding.
     """
 
+    @classmethod
+    def made(cls, setup: Setup) -> Self:
+        """An engine with the weights of the setup's module. InputError where it cannot serve such a model."""
+        ...
+
     @property
     def cache_bytes(self) -> int:
         """Memory that KV buffers hold now."""
+        ...
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """Takes new weights in place. Keys and values of older ones stay until `drop_caches`.
+
+        weights: all, whole, by Hugging Face names, tied ones under each of their names. An engine over the module of a
+        trainer has them already. Raises RunError while a generation goes on.
+        """
+        ...
+
+    def score(self, tokens: Ints) -> Floats:
+        """(n - 1,) the engine's own log-probabilities of n tokens after the first, at temperature 1: what a canary
+        compares with the trainer's."""
         ...
 
     def generate(
@@ -159,7 +203,8 @@ class GenerationEngine(Protocol):
         ...
 
     def sleep(self) -> None:
-        """Frees the KV buffers until the next call of generate."""
+        """Gives back the memory of KV buffers, and of weights that are the engine's own: these are to be loaded again
+        before it generates."""
         ...
 
 

@@ -8,7 +8,8 @@ leave at once and the last rows move into their slots, so that a step costs what
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Self
 
 import numpy as np
 import torch
@@ -17,9 +18,9 @@ from torch import Tensor, nn
 from rpeg.backends.generation.admission import by_prompt, check
 from rpeg.backends.generation.forward import Forward
 from rpeg.backends.generation.prompts import Prompts
-from rpeg.backends.generation.protocol import More, Request, Response, Sampling, nothing_more
+from rpeg.backends.generation.protocol import Floats, More, Request, Response, Sampling, Setup, nothing_more
 from rpeg.backends.generation.rows import Rows
-from rpeg.backends.generation.sampling import draw
+from rpeg.backends.generation.sampling import draw, logprobs_of
 from rpeg.backends.samples import Ints
 from rpeg.errors import InputError, RunError
 
@@ -66,6 +67,17 @@ class SlotEngine:
         self._kept: Rows | None = None  # of a stopped generation, with keys and values in the first slots
         self._unfinished: tuple[Request, ...] = ()
         self._stopping = False
+
+    @classmethod
+    def made(cls, setup: Setup) -> Self:
+        """Over the setup's module itself: weights are never held twice."""
+        return cls(
+            setup.module,
+            pad_token_id=setup.pad_token_id,
+            slots=setup.slots,
+            device=setup.device,
+            max_length=setup.max_length,
+        )
 
     @property
     def active(self) -> int:
@@ -120,14 +132,36 @@ class SlotEngine:
         """Abandons all rows. KV buffers stay for the next call."""
         self._rows = self._prompts = self._kept = None
 
+    @torch.no_grad()
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """Copies weights into the module, but for those that are the module's own. RunError while rows are active."""
+        self._demand_idle()
+        own = dict(self.module.named_parameters(remove_duplicate=False))
+        for name, tensor in weights:
+            if own[name].data_ptr() != tensor.data_ptr():
+                own[name].copy_(tensor)
+
+    def score(self, tokens: Ints) -> Floats:
+        """(n - 1,) log-probabilities of the n tokens after the first, at temperature 1: each by a prompt pass of its own
+        and the draw's own arithmetic."""
+        self._demand_idle()
+        n, training = len(tokens) - 1, self.module.training
+        requests = [Request(end, end, tuple(tokens[:end].tolist())) for end in range(1, n + 1)]
+        first = len(self._kept) if self._kept is not None else 0
+        with self._forward.mode():
+            self._forward.cache.reserve(first + n + 1, n)
+            prompts = Prompts(self._forward, first + n, self._pad, self._prefill_tokens)
+            logprobs = logprobs_of(prompts.fill(requests, first), self._tensor(tokens[1:]))
+        self.module.train(training)
+        return logprobs
+
     def drop_caches(self) -> None:
         """To be called when the weights have changed. Raises RunError while rows depend on the old ones.
 
         The rows of a stopped generation are forgotten. No row reads what another call has written, so the
         buffers can stay; `sleep` frees them.
         """
-        if self.active:
-            raise RunError(f"{self.active} rows are active; exhaust or close the iterator before new weights")
+        self._demand_idle()
         self._kept = None
 
     def sleep(self) -> None:
@@ -252,6 +286,10 @@ class SlotEngine:
     def _check(self, requests: Sequence[Request], sampling: Sampling) -> None:
         forward = self._forward
         check(requests, sampling, vocabulary=forward.vocabulary, max_length=forward.max_length)
+
+    def _demand_idle(self) -> None:
+        if self.active:
+            raise RunError(f"{self.active} rows are active; exhaust or close the iterator before new weights")
 
     def _started(self) -> Rows:
         if self._rows is None:
