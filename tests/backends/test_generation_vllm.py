@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -205,7 +204,9 @@ def test_another_version_than_asked_is_refused(engine):
 
 def test_logprobs_that_would_be_of_another_distribution_are_refused(engine):
     truncated = Sampling(temperature=1.3, top_p=0.9, max_new_tokens=12)
-    with pytest.raises(InputError, match=r"would not be those of temperature 1\.3 with top_p 0\.9 and top_k 0"):
+    with pytest.raises(
+        InputError, match=r"would not be those of temperature 1\.3 with top_p 0\.9 and top_k 0"
+    ):
         engine.generate(make_requests(), truncated, seed=7, version=0)
 
 

@@ -138,7 +138,7 @@ class SlotEngine:
         self._demand_idle()
         own = dict(self.module.named_parameters(remove_duplicate=False))
         for name, tensor in weights:
-            if own[name].data_ptr() != tensor.data_ptr():
+            if own[name] is not tensor:
                 own[name].copy_(tensor)
 
     def score(self, tokens: Ints) -> Floats:

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from rpeg.architecture.huggingface import read
 from rpeg.backends.generation.admission import by_prompt, check
 from rpeg.backends.generation.protocol import (
     Floats,
@@ -30,12 +31,16 @@ from rpeg.backends.generation.vllm_requests import Row, params_of
 from rpeg.backends.samples import Ints
 from rpeg.errors import InputError, RunError
 
+KV_SHARE = 0.8
+_BLOCK = 128  # tokens; vLLM's largest usual block
+
 
 class VllmEngine:
     """A generation engine of vLLM's, with a copy of the weights of its own.
 
     directory: of the model's configuration; weights come by `load_weights`, before anything is generated.
-    slots: responses at once. dtype: of the weights. kv_bytes: for keys and values; None: vLLM's own share of the device.
+    slots: responses at once. dtype: of the weights. Keys and values get the memory that so many responses of
+    `max_length` take, but no more than `KV_SHARE` of what is free on the device.
     truncates: whether top_p or top_k will be asked for. It decides which of vLLM's log-probabilities are those of the
     tempered, untruncated distribution: the processed ones without truncation, the raw ones at temperature 1.
 
@@ -51,7 +56,6 @@ class VllmEngine:
         dtype: torch.dtype,
         device: torch.device,
         truncates: bool = False,
-        kv_bytes: int | None = None,
     ) -> None:
         _demand_vllm()
         # One process, as the worker is: its tensors can be handed over, and no second one is to be watched.
@@ -63,6 +67,7 @@ class VllmEngine:
 
         self._on_processor = device.type == "cpu"
         self._truncates, self._max_length = truncates, max_length
+        self._kv_bytes = _kv_bytes(directory, slots, max_length, dtype, device)
         self._engine = LLMEngine.from_engine_args(
             EngineArgs(
                 model=directory,
@@ -72,7 +77,7 @@ class VllmEngine:
                 dtype=str(dtype).removeprefix("torch."),
                 max_model_len=max_length,
                 max_num_seqs=slots,
-                kv_cache_memory_bytes=kv_bytes,
+                kv_cache_memory_bytes=self._kv_bytes,
                 enable_prefix_caching=True,
                 enable_sleep_mode=not self._on_processor,
                 enforce_eager=self._on_processor,
@@ -104,8 +109,7 @@ class VllmEngine:
     @property
     def cache_bytes(self) -> int:
         """Memory that KV buffers hold now: vLLM's are of one size whenever it is awake."""
-        config = self._engine.vllm_config.cache_config
-        return int(config.kv_cache_memory_bytes or 0) if self._holds_weights else 0
+        return self._kv_bytes if self._holds_weights else 0
 
     @property
     def version(self) -> int:
@@ -239,6 +243,15 @@ class VllmEngine:
     def _demand_idle(self) -> None:
         if self._rows is not None:
             raise RunError(f"{len(self._rows)} requests are active; exhaust or close the iterator first")
+
+
+def _kv_bytes(directory: str, slots: int, max_length: int, dtype: torch.dtype, device: torch.device) -> int:
+    """Memory for keys and values: so many responses, each rounded up to whole blocks."""
+    response = -(-max_length // _BLOCK) * _BLOCK
+    wanted = (
+        slots * read(directory).kv_elements(response) * dtype.itemsize + 2**22
+    )  # vLLM keeps a block for itself
+    return wanted if device.type == "cpu" else min(wanted, int(KV_SHARE * torch.cuda.mem_get_info(device)[0]))
 
 
 def _demand_vllm() -> None:
