@@ -192,7 +192,7 @@ class DeviceStages:
         published = self.publish(holding)
         notes.makes[holding.model] = holding.version
         notes.digests[f"{holding.model}@{holding.version}"] = holding.digest
-        self.holdings.drop_caches(holding)
+        self.holdings.refresh(holding)
         return published
 
     def publish(self, holding: Holding) -> dict[str, Any]:

@@ -61,6 +61,7 @@ class Work:
     versions: of each trainable model that it reads. save: of a trainer, what it writes of the version that it makes.
     wanted: of a selector, the samples that its step lacks.
     contents: how many batches and weights its answers hold at most.
+    lanes: of those that the worker serves the ones that run it.
     """
 
     item: Item
@@ -72,6 +73,7 @@ class Work:
     save: Save | None = None
     wanted: int = 0
     contents: int = 0
+    lanes: tuple[str, ...] = ()
 
     @property
     def streams(self) -> bool:
