@@ -18,6 +18,7 @@ from rpeg.ir import Kind
 from rpeg.plan import Item, ItemKind, Plan
 from rpeg.runtime.batches import Batches
 from rpeg.runtime.checkpoints import Checkpoints, reach
+from rpeg.runtime.failure import Failure, Stalled, WorkerFailed, error_text, is_of_a_peer
 from rpeg.runtime.record import StepRecord, Tally
 from rpeg.runtime.run_directory import Checkpoint
 from rpeg.runtime.work import Answer, Part, Verdict, Work
@@ -100,6 +101,7 @@ class Driver:
         self._events: asyncio.Queue[Event | RunError] = asyncio.Queue()
         self._commits: list[asyncio.Task[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._failures: dict[str, WorkerFailed] = {}
         self._tallies: dict[int, Tally] = {}
         self._open: dict[int, int] = {}
         self._training: dict[int, int] = {}
@@ -164,9 +166,9 @@ class Driver:
             async with asyncio.timeout(self.stall_seconds):
                 event = await self._events.get()
         except TimeoutError:
-            raise RunError(
-                f"nothing has happened for {self.stall_seconds:g} s.\n{self.who_waits()}"
-            ) from None
+            tasks = self.scheduler.lowered.tasks
+            running = [(str(item), tasks[item.slot].lanes) for item in self.scheduler.running]
+            raise Stalled(self.stall_seconds, running, self.who_waits()) from None
         if isinstance(event, RunError):
             raise event
         return event
@@ -183,7 +185,7 @@ class Driver:
     def _obey(self, commands: Iterable[Command]) -> None:
         for command in commands:
             if isinstance(command, Cancel):
-                raise RunError(command.reason)
+                raise self._failures.get(command.reason) or RunError(command.reason)
             entry = self._write(partial(command_entry, command=command))
             self._open[command.item.step] = self._open.get(command.item.step, 0) + 1
             if isinstance(command, SyncWeights):
@@ -250,6 +252,10 @@ class Driver:
             await asyncio.gather(*(self._follow(item, call, lanes) for lanes, call in calls))
         except asyncio.CancelledError:
             raise
+        except WorkerFailed as error:
+            failure = error.failure
+            self._failures[failure.text] = error
+            await self._events.put(Failed(item, f"worker {failure.lane}: {failure.why}"))
         except Exception as error:  # noqa: BLE001 - whatever a worker dies of is an event
             await self._events.put(Failed(item, error_text(error)))
         else:
@@ -262,7 +268,8 @@ class Driver:
             raise
         except Exception as error:
             name = lanes[0] if len(lanes) == 1 else f"of {lanes[0]} … {lanes[-1]}"
-            raise RunError(f"worker {name}: {error_text(error)}") from error
+            why = error_text(error)
+            raise WorkerFailed(Failure(name, str(item), item.step, why, is_of_a_peer(why))) from error
 
     async def _take_answers(self, item: Item, call: AsyncIterator[Answer]) -> None:
         async for answer in call:
@@ -336,17 +343,3 @@ class Driver:
         self._log.write(entry.to_json())
         self.watcher.on_entry(entry)
         return entry
-
-
-DIED = frozenset({"ActorDiedError", "ActorUnavailableError", "WorkerCrashedError", "OutOfMemoryError"})
-
-
-def error_text(error: BaseException) -> str:
-    """The innermost cause in one line, with its type where it is not one of ours."""
-    cause: BaseException = error
-    while (inner := getattr(cause, "cause", None)) is not None and isinstance(inner, BaseException):
-        cause = inner
-    if type(cause).__name__ in DIED:
-        return "the process has died: killed from outside, or out of memory"
-    text = str(cause).strip() or type(cause).__name__
-    return text if isinstance(cause, RpegError) else f"{type(cause).__name__}: {text.splitlines()[-1]}"

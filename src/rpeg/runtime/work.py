@@ -17,7 +17,7 @@ class Station:
 
     lane: the device or host slot that it is. rank: among the device workers, None for a host worker.
     models: where to load each from. device: a torch device. core: the processor core to stay on, None to roam.
-    address: of its node, for the others.
+    address: of its node, for the others. heartbeat_seconds: within which it gives signs of life; None gives none.
     """
 
     name: str
@@ -33,6 +33,7 @@ class Station:
     trace: Path
     first_step: int
     checkpoint: Path | None
+    heartbeat_seconds: float | None = None
 
     @property
     def is_host(self) -> bool:
