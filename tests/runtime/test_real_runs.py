@@ -255,7 +255,8 @@ def test_a_worker_that_dies_is_named(model: Path, tmp_path: Path) -> None:
     )
     with pytest.raises(RunError, match=r"reward\[step 0, .*worker host0.0: the process has died") as caught:
         run(job, plan_for(job))
-    assert "begin anew with --overwrite" in str(caught.value)
+    assert "The restart before this one brought nothing" in str(caught.value)
+    assert "rpeg train --resume" in str(caught.value)
 
 
 def test_nothing_listens_beyond_this_machine(model: Path, tmp_path: Path) -> None:

@@ -45,10 +45,26 @@ def command(
             min=1, help="Give up when nothing has happened for so long, and say who waits for whom."
         ),
     ] = 1800,
+    heartbeat_seconds: Annotated[
+        float,
+        typer.Option(
+            min=0.1, help="Take a worker for dead that has given no sign of life for so long, and end it."
+        ),
+    ] = 60,
+    start_seconds: Annotated[
+        float, typer.Option(min=1, help="Name the workers that have not come up after so long.")
+    ] = 1800,
+    restarts: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Go on from the last checkpoint so many times by itself, where a worker is lost."
+        ),
+    ] = 3,
 ) -> None:
     """Train a job by a plan; show the pipeline at work; prove the trace at the end.
 
-    Ctrl-C writes a checkpoint and ends; a second one ends at once.
+    Ctrl-C writes a checkpoint and ends; a second one ends at once. A run that loses a worker goes on from its last
+    checkpoint, unless that brings nothing; after anything else, --resume does.
 
     \b
     Examples:
@@ -76,7 +92,16 @@ def command(
 
     job = _job_with(job, output, steps, str(job_file))
     console = Console(highlight=False)
-    options = Options(address, in_process, resume, overwrite, stall_seconds)
+    options = Options(
+        address,
+        in_process,
+        resume,
+        overwrite,
+        stall_seconds,
+        heartbeat_seconds=heartbeat_seconds,
+        start_seconds=start_seconds,
+        restarts=restarts,
+    )
     given = None
     if plan_file is not None:
         from rpeg.plan import read_plan

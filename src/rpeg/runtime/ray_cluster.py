@@ -89,3 +89,8 @@ class RayHandle(RayCalls):
         actor = ray.remote(RayWorker).options(num_cpus=1, num_gpus=gpus, max_restarts=0, name=None)
         super().__init__(actor.remote(station))
         self.station = station
+
+    def end(self) -> None:
+        import ray
+
+        ray.kill(self.actor)
