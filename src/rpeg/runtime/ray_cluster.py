@@ -34,8 +34,9 @@ def ray_cluster(workers: int, address: str | None) -> Iterator[str]:
     """
     os.environ.update({k: v for k, v in ENVIRONMENT.items() if k.startswith("RAY_") or address is None})
     import ray
-    from ray._private import services
+    from ray._private import services, worker
 
+    worker.print_to_stdstream = lambda *_, **__: None  # what it says of a lost worker, the run says itself
     if address is None:
         # Ray takes a loopback address for a mistake and listens on every interface instead.
         services.resolve_ip_for_localhost = lambda host: host

@@ -59,7 +59,7 @@ class FunctionProcess:
         if self._child is not None:
             return
         path = os.pathsep.join([self.import_from, *(entry for entry in sys.path if entry)])
-        arguments = [self.reference, self.import_from, json.dumps(self.options)]
+        arguments = [self.reference, self.import_from, json.dumps(self.options), str(self.limit_seconds)]
         self._child = subprocess.Popen(
             [sys.executable, "-m", "rpeg.backends.reward.worker", *arguments],
             stdin=subprocess.PIPE,
