@@ -61,7 +61,7 @@ RESULTS = Path(__file__).parent / "results" / "faults.jsonl"
 PLANS = ("split", "sharded", "asynchronous")
 KINDS = ("kill", "kill", "stop", "memory", "writing", "driver", "full", "reward")
 DISK_BYTES = 48 * 2**20
-LIMIT_SECONDS = 900.0
+LIMIT_SECONDS = 2400.0
 ORPHANS_SECONDS = 60.0
 REWARD = """import os, time
 
@@ -227,8 +227,8 @@ def _start(command: list[str], struck: Struck) -> subprocess.Popen[bytes]:
 
 def _end_of(struck: Struck) -> str:
     lines = (struck.run.parent / "log").read_text(errors="replace").strip().splitlines()
-    told = [line for line in lines if "worker" in line or "rror" in line or "lacking" in line]
-    return told[-1][:300] if told else ""
+    told = [line for line in lines if line.startswith("rpeg:") or "worker " in line or "lacking" in line]
+    return told[-1].replace(str(struck.run), "RUN")[:300] if told else ""
 
 
 def _stretch(run: Path) -> Path | None:
@@ -284,7 +284,7 @@ def _files(directory: Path, model: Path, name: str, faults: int) -> Iterator[lis
     write_plan(_plan(parse_job(yaml.safe_dump(job), "faults.yaml", directory), name), directory / "plan.json")
     yield [
         *(sys.executable, "-m", "rpeg.cli.main", "train", str(directory / "job.yaml")),
-        *("--plan", str(directory / "plan.json"), "--restarts", "20", "--heartbeat-seconds", "8"),
+        *("--plan", str(directory / "plan.json"), "--restarts", "20", "--heartbeat-seconds", "15"),
     ]
 
 

@@ -1,7 +1,7 @@
 """What a run leaves on disk, and where a resumed run goes on.
 
 RUN/job.yaml                the job as it was understood
-RUN/plan.json               the plan that it runs by
+RUN/plan.json               the plan that it runs by; earlier ones are in the stretches that ran by them
 RUN/metrics.jsonl           one step a line
 RUN/evaluations.jsonl       one evaluation a line
 RUN/data.json               what the prompts were when the run began
@@ -92,6 +92,12 @@ class RunDirectory:
             self.path / CARRIED,
         ):
             shutil.rmtree(directory, ignore_errors=True)
+
+    def keep_plan_of_stretches(self) -> None:
+        """Before another plan takes its place, those that ran by it get it for themselves."""
+        for stretch in self.path.glob("trace-*"):
+            if not (stretch / "plan.json").exists():
+                shutil.copyfile(self.plan, stretch / "plan.json")
 
     def checkpoints(self) -> list[Checkpoint]:
         """Whole checkpoints, oldest first; damaged ones are passed over."""

@@ -25,7 +25,7 @@ from rpeg.runtime.lock import locked
 from rpeg.runtime.record import StepRecord
 from rpeg.runtime.recorder import Recorder, View
 from rpeg.runtime.repair import Repairs
-from rpeg.runtime.resuming import check_same_data, check_same_job
+from rpeg.runtime.resuming import check_same_data, check_same_job, check_same_work
 from rpeg.runtime.run_directory import Checkpoint, RunDirectory
 from rpeg.trace import Source, begin_stretch, end_stretch
 
@@ -186,10 +186,9 @@ def _begin(
     first_step = start.steps if start else 0
     if start is None and options.overwrite:
         run.clear()
-    if run.plan.exists() and digest(read_plan(run.plan)) != digest(plan):
-        raise InputError(
-            f"{run.plan} is another plan than the one given; a run keeps its plan. Begin anew: --overwrite"
-        )
+    if run.plan.exists() and digest(kept := read_plan(run.plan)) != digest(plan):
+        check_same_work(plan, kept, run.plan)
+        run.keep_plan_of_stretches()
     write_plan(plan, run.plan)
     run.job.write_text(dump_job(job))
     if source == "real":

@@ -1,6 +1,7 @@
 """Traces on disk.
 
     RUN/plan.json
+    RUN/trace-1/plan.json          where the run went on by another plan afterwards
     RUN/trace-1/header.json        steps, first step, source
     RUN/trace-1/driver.jsonl       one `Entry` a line
     RUN/trace-1/spans-WORKER.jsonl one `Span` a line
@@ -114,8 +115,9 @@ def read_traces(path: Path) -> tuple[Trace, ...]:
 def _read_stretch(directory: Path, plan_path: Path) -> Trace:
     source, steps, first_step, complete = _read_header(directory / "header.json")
     spans = (path for path in sorted(directory.glob("spans-*.jsonl")))
+    own = directory / "plan.json"
     return Trace(
-        read_plan(plan_path),
+        read_plan(own if own.exists() else plan_path),
         source,
         steps,
         first_step,
