@@ -53,11 +53,10 @@ async def run_stretch(
     handles: dict[str, Hosted] = {
         s.lane: host(s) for s in stations(job, plan, models, lanes, address, trace, start, beats)
     }
-    work = _work(job, plan, run, start, trace, options, view, handles)
+    vigil = Vigil(trace, lanes, beats, options.predicted_bytes) if beats is not None else None
+    work = _work(job, plan, run, start, trace, options, view, handles, vigil)
     try:
-        if beats is None:
-            return await work
-        return await Vigil(trace, lanes, beats, options.predicted_bytes).over(work)
+        return await (work if vigil is None else vigil.over(work))
     except RpegError:
         raise
     except asyncio.CancelledError:
@@ -78,6 +77,7 @@ async def _work(
     options: Options,
     view: Recorder,
     handles: Mapping[str, Hosted],
+    vigil: Vigil | None,
 ) -> Driver:
     devices = {lane: handle for lane, handle in handles.items() if not handle.station.is_host}
     broadcasts = await _ready(handles, devices, view, options.start_seconds)
@@ -86,6 +86,8 @@ async def _work(
     driver = Driver(
         plan, job.steps, first_step, handles, broadcasts, trace, keep, view, options.stall_seconds
     )
+    if vigil is not None:
+        vigil.driver = driver
     with interrupts(driver, view):
         await driver.run()
     if options.export and not driver.stopped_early:

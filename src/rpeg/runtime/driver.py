@@ -166,17 +166,18 @@ class Driver:
             async with asyncio.timeout(self.stall_seconds):
                 event = await self._events.get()
         except TimeoutError:
-            tasks = self.scheduler.lowered.tasks
-            running = [(str(item), tasks[item.slot].lanes) for item in self.scheduler.running]
-            raise Stalled(self.stall_seconds, running, self.who_waits()) from None
+            raise Stalled(self.stall_seconds, self.who_waits()) from None
         if isinstance(event, RunError):
             raise event
         return event
 
+    def running(self) -> list[tuple[Item, Sequence[str]]]:
+        """Items that run, with their lanes."""
+        return [(i, self.scheduler.lowered.tasks[i.slot].lanes) for i in self.scheduler.running]
+
     def who_waits(self) -> str:
         """What runs and what waits for what, one a line."""
-        lanes = self.scheduler.lowered.tasks
-        running = [f"  running: {i} on {', '.join(lanes[i.slot].lanes)}" for i in self.scheduler.running]
+        running = [f"  running: {item} on {', '.join(lanes)}" for item, lanes in self.running()]
         waiting = [f"  waiting: {item} for {what}" for item, what in self.scheduler.waiting()]
         return "\n".join(running + waiting)
 
