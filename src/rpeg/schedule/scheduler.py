@@ -238,6 +238,16 @@ class Scheduler:
         assert task.members is not None
         return ids_of_members(task.members, self.plan.workload, self.seed, item.step)
 
+    def _begun_by(self, task: Task, step: int) -> tuple[int, ...]:
+        return ids_to_generate(task, self.plan.workload, step)
+
+    def _handed_over(self, item: Item) -> tuple[int, ...]:
+        """The samples that the other items of a generator have begun and not finished."""
+        others = (task for task in self.lowered.tasks_of(item.name) if task.hands_over)
+        begun = sorted(i for task in others for i in self._begun_by(task, item.step))
+        finished = self._arrived.get((item.step, item.name), {})
+        return tuple(i for i in begun if i not in finished)
+
     def _arrivals(self, step: int, task: Task) -> list[Mapping[int, tuple[int, int]]]:
         """What has arrived of each generator that an item takes samples of."""
         generators = dict.fromkeys(self.lowered.parts[part].stage for part in task.covers)
@@ -272,7 +282,7 @@ class Scheduler:
             return move(item, task.lanes, rest.stage, rest.what)
         ids: tuple[int, ...] = ()
         if self.plan.graph.stage(item.name).kind is Kind.GENERATE:
-            ids = ids_to_generate(task, self.plan.workload, item.step)
+            ids = self._handed_over(item) if task.finishes else self._begun_by(task, item.step)
         elif task.covers:
             if task.members is None:
                 ids, lengths = self.ids_of(task.covers, item.step)
