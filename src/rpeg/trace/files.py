@@ -26,6 +26,7 @@ from rpeg.trace.span import Span
 from rpeg.trace.trace import Source, Trace
 
 SCHEMA = 1
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 T = TypeVar("T")
 
@@ -37,7 +38,7 @@ class JsonLines:
         self._file: IO[str] = path.open("a", encoding="utf-8")
 
     def write(self, value: dict[str, Any]) -> None:
-        self._file.write(json.dumps(value, separators=(",", ":")) + "\n")
+        self._file.write(_ENCODER.encode(value) + "\n")
         self._file.flush()
 
     def close(self) -> None:
