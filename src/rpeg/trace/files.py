@@ -63,6 +63,12 @@ def begin_stretch(run: Path, source: Source, steps: int, first_step: int) -> Pat
     return directory
 
 
+def sources(run: Path) -> tuple[Source, ...]:
+    """Who did the work of each stretch in a run's directory, in order. Raises InputError for a header without sense."""
+    headers = sorted(run.glob("trace-*/header.json"), key=lambda path: _number(path.parent))
+    return tuple(_read_header(header)[0] for header in headers)
+
+
 def end_stretch(directory: Path) -> None:
     """Marks a stretch as complete: the run reached its last step."""
     header = json.loads((directory / "header.json").read_text())
