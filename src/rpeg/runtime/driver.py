@@ -167,6 +167,8 @@ class Driver:
         return len(self.records) >= self._stop_after - self.first_step
 
     async def _next_event(self) -> Event:
+        if not self._events.empty():  # a queue that is full needs no timer
+            return self._events.get_nowait()
         try:
             async with asyncio.timeout(self.stall_seconds):
                 return await self._events.get()
@@ -250,7 +252,10 @@ class Driver:
     async def _item(self, item: Item, calls: Calls) -> None:
         """Follows an item on all its lanes; it has finished when all have."""
         try:
-            await asyncio.gather(*(self._follow(item, call, lanes) for lanes, call in calls))
+            if len(calls) == 1:  # a task less
+                await self._follow(item, calls[0][1], calls[0][0])
+            else:
+                await asyncio.gather(*(self._follow(item, call, lanes) for lanes, call in calls))
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a worker dies of is an event

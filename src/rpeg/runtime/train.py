@@ -27,7 +27,7 @@ from rpeg.runtime.resuming import check_same_data, check_same_job
 from rpeg.runtime.run_directory import Checkpoint, RunDirectory
 from rpeg.runtime.work import Station
 from rpeg.runtime.workers import Hosted, call_all
-from rpeg.trace import Source, begin_stretch, end_stretch
+from rpeg.trace import Source, begin_stretch, end_stretch, sources
 
 DEFAULT_STALL_SECONDS = 1800.0
 
@@ -157,6 +157,12 @@ def _begin(
     first_step = start.steps if start else 0
     if start is None and options.overwrite:
         run.clear()
+    other = next((before for before in sources(run.path) if before != source), None)
+    if other is not None:
+        raise InputError(
+            f"{run.path} holds a run on {other} devices and this one would be on {source} ones; set another output, or "
+            "begin anew: --overwrite"
+        )
     if run.plan.exists() and digest(read_plan(run.plan)) != digest(plan):
         raise InputError(
             f"{run.plan} is another plan than the one given; a run keeps its plan. Begin anew: --overwrite"

@@ -76,6 +76,7 @@ class Scheduler:
         # (source, part) → items next on a lane that were held back by it: an event looks at no one else.
         self._held_back: dict[tuple[Item, int | None], set[Item]] = {}
         self._rests = {rest.name: rest for rest in self.lowered.rests}
+        self._forgot_at = first_step
 
     @property
     def done(self) -> bool:
@@ -181,8 +182,9 @@ class Scheduler:
 
     def _forget(self, step: int) -> None:
         """Drops what no later item can ask for, so that a long run's state stays bounded."""
-        if step % 16:
+        if step % 16 or step == self._forgot_at:
             return
+        self._forgot_at = step
         oldest = min((h.step for h in self._heads.values() if h is not None), default=step)
         reach = (
             2 + max((a.delay for a in self.lowered.arcs), default=0) + max(self._every.values(), default=1)

@@ -26,6 +26,7 @@ from rpeg.trace.span import Span
 from rpeg.trace.trace import Source, Trace
 
 SCHEMA = 1
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 T = TypeVar("T")
 
@@ -37,7 +38,7 @@ class JsonLines:
         self._file: IO[str] = path.open("a", encoding="utf-8")
 
     def write(self, value: dict[str, Any]) -> None:
-        self._file.write(json.dumps(value, separators=(",", ":")) + "\n")
+        self._file.write(_ENCODER.encode(value) + "\n")
         self._file.flush()
 
     def close(self) -> None:
@@ -60,6 +61,12 @@ def begin_stretch(run: Path, source: Source, steps: int, first_step: int) -> Pat
     header = {"schema": SCHEMA, "source": source, "steps": steps, "first_step": first_step, "complete": False}
     (directory / "header.json").write_text(json.dumps(header) + "\n")
     return directory
+
+
+def sources(run: Path) -> tuple[Source, ...]:
+    """Who did the work of each stretch in a run's directory, in order. Raises InputError for a header without sense."""
+    headers = sorted(run.glob("trace-*/header.json"), key=lambda path: _number(path.parent))
+    return tuple(_read_header(header)[0] for header in headers)
 
 
 def end_stretch(directory: Path) -> None:
