@@ -134,7 +134,7 @@ def _begin(job: Job, plan: Plan, run: RunDirectory, start: Checkpoint | None, op
     run.job.write_text(dump_job(job))
     check_same_data(job, run.data)
     run.drop_metrics_from(first_step)
-    return begin_stretch(run.path, "real", job.steps, first_step)
+    return begin_stretch(run.path, "real", job.steps, first_step, job.seed)
 
 
 async def _run(
