@@ -53,6 +53,8 @@ def test_trainers_of_any_layout_are_taken(fields: dict[str, object]) -> None:
             r"is cut over devices \(1, 0\); name them in ascending order",
         ),
         ("train_actor", {"backend": "megatron"}, "backend megatron; use torch"),
+        ("generate", {"backend": "vlm"}, "backend vlm: unknown generation backend 'vlm'.*'vllm'"),
+        ("generate", {"backend": "vllm"}, "backend vllm in a plan of 2 devices"),
     ],
 )
 def test_what_no_backend_does_is_refused(stage: str, fields: dict[str, object], said: str) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rpeg.errors import PlanError
+from rpeg.backends import generation
+from rpeg.errors import InputError, PlanError
 from rpeg.ir import Kind, Stage
 from rpeg.plan import Assignment, Devices, Plan
 
@@ -26,8 +27,23 @@ def _violations(plan: Plan) -> Iterator[str]:
             yield f"stage {stage.name} is an update of weights outside training; only training updates weights"
         if isinstance(a.block, Devices):
             yield from _layout(plan, stage, a)
+        yield from _backend(plan, stage, a)
+
+
+def _backend(plan: Plan, stage: Stage, a: Assignment) -> Iterator[str]:
+    if stage.kind is not Kind.GENERATE:
         if a.backend != "torch":
             yield f"stage {stage.name} has backend {a.backend}; use torch"
+        return
+    try:
+        generation.backend(a.backend)
+    except InputError as error:
+        yield f"stage {stage.name} has backend {a.backend}: {error}"
+    devices = {i for other in plan.assignments for i in getattr(other.block, "ids", ())}
+    if (
+        a.backend == "vllm" and len(devices) > 1
+    ):  # its process groups would be made among all of a run's workers
+        yield f"stage {stage.name} has backend vllm in a plan of {len(devices)} devices; plan for one, or use torch"
 
 
 def _layout(plan: Plan, stage: Stage, a: Assignment) -> Iterator[str]:
