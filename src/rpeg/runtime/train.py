@@ -172,7 +172,7 @@ def _begin(
     if source == "real":
         check_same_data(job, run.data)
     run.drop_metrics_from(first_step)
-    return begin_stretch(run.path, source, job.steps, first_step)
+    return begin_stretch(run.path, source, job.steps, first_step, job.seed)
 
 
 async def _run(
