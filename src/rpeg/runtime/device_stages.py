@@ -8,9 +8,10 @@ from typing import Any
 from rpeg.backends.generation.protocol import Request, Response, to_samples
 from rpeg.backends.samples import Samples
 from rpeg.errors import RunError
-from rpeg.ir import KEPT, Kind, Stage
-from rpeg.plan import Assignment, Devices, Lowered
+from rpeg.ir import KEPT, Edge, Kind, OnNewWeights, Stage
+from rpeg.plan import Assignment, Devices, Lowered, ids_to_generate
 from rpeg.runtime import assessing, evaluating, generating, hosting, training, weights
+from rpeg.runtime.ahead import Ahead
 from rpeg.runtime.holdings import Holding, Holdings
 from rpeg.runtime.inputs import Inputs
 from rpeg.runtime.materials import Materials
@@ -19,6 +20,8 @@ from rpeg.runtime.notes import Notes
 from rpeg.runtime.selecting import Selector
 from rpeg.runtime.work import Answer, Done, Part, Station, Work
 from rpeg.schedule import share
+
+DRAIN = OnNewWeights.DRAIN
 
 
 class DeviceStages:
@@ -36,6 +39,7 @@ class DeviceStages:
         self.graph, self.workload = station.plan.graph, station.plan.workload
         self.lowered, self.holdings, self.materials, self.selector = lowered, holdings, materials, selector
         self._reports = training.Reports()
+        self._ahead: dict[str, Ahead] = {}
 
     def run(self, work: Work, stage: Stage, inputs: Inputs, notes: Notes) -> Generator[Answer, None, Done]:
         """A `Part` for each base part of a generator; returns the end."""
@@ -59,9 +63,23 @@ class DeviceStages:
             self.job, self.materials.stop_token_ids, temperature=0.0 if greedy else None
         )
         engine = self.holdings.engine(stage.name)
+        edge = next(edge for edge in self.graph.weights_into(stage.name) if edge.model == holding.model)
+        ahead = self._ahead.setdefault(stage.name, Ahead()) if edge.on_new_weights is not DRAIN else None
 
         def answer(asked: list[Request]) -> Iterable[Response]:
-            return engine.generate(asked, sampling, seed=self.job.seed, version=holding.version)
+            if ahead is None:
+                return engine.generate(asked, sampling, seed=self.job.seed, version=holding.version)
+            return ahead.generate(
+                engine,
+                asked,
+                self._following(work, edge, holding.version),
+                sampling,
+                step=work.item.step,
+                oldest=edge.version_bound(work.item.step),
+                slots=self.plan.assignment(stage.name).microbatch,
+                seed=self.job.seed,
+                version=holding.version,
+            )
 
         responses = generating.once_a_prompt(requests, answer) if greedy else answer(requests)
         group = self.workload.samples_per_prompt if generating.streams_by_group(self.graph, stage.name) else 1
@@ -72,7 +90,20 @@ class DeviceStages:
             notes.ids += batch.ids.tolist()
             notes.tokens += int(batch.lengths.sum())
             yield Part(number, tuple(batch.ids.tolist()), tuple(batch.lengths.tolist()), batch)
-        return Done(metrics={} if greedy else generating.rollout_metrics(batches))
+        metrics = {} if greedy else generating.rollout_metrics(batches)
+        if ahead is not None:
+            metrics |= {"sum/ahead_tokens": float(ahead.carried), "sum/again_tokens": float(ahead.dropped)}
+        return Done(metrics=metrics)
+
+    def _following(self, work: Work, edge: Edge, version: int) -> list[Request]:
+        """The next step's requests of a generator's replica, if tokens of this version may be trained at it."""
+        step = work.item.step + 1
+        if step >= self.job.steps or version < edge.version_bound(step):
+            return []
+        prompts = self.materials.prompts.at(self.selector.place(step, 0), self.workload.round_prompts)
+        batch = hosting.prompt_batch(prompts, self.workload, step * self.workload.asked)
+        ids = ids_to_generate(self.lowered.tasks[work.item.slot], self.workload, step)
+        return generating.requests_of(batch, ids, self.workload)
 
     def _evaluate(self, work: Work, stage: Stage, notes: Notes) -> Done:
         """Answers to this replica's share of the held-out prompts, and their rewards by verifiers."""

@@ -20,7 +20,7 @@ from rpeg.backends.training.grid import Grid, Groups, make_grid
 from rpeg.backends.training.optimizer import OptimizerConfig
 from rpeg.backends.training.trainer import ALONE, Recompute, State, Trainer
 from rpeg.backends.weights import canary_tokens, check_canary
-from rpeg.ir import Kind, Stage
+from rpeg.ir import Kind, OnNewWeights, Stage
 from rpeg.job import Job
 from rpeg.plan import Assignment, Copy, Devices, Lowered, Parallelism, Plan, Rest
 from rpeg.runtime.work import Station
@@ -108,10 +108,12 @@ class Holdings:
         return engine
 
     def refresh(self, holding: Holding) -> None:
-        """After new weights: engines take them and forget what they computed with older ones. RunError where an engine
-        then gives other log-probabilities than the holding."""
+        """After new weights: engines take them and forget what they computed with older ones, but for those whose
+        responses go on with it. RunError where an engine then gives other log-probabilities than the holding."""
+        keeping = [self._engines.get(stage) for stage in self._generating(holding) if self._keeps(stage)]
         for engine in self._engines_over(holding):
-            engine.drop_caches()
+            if engine not in keeping:
+                engine.drop_caches()
             if not holding.trainer.is_resting("weights"):
                 weights = holding.trainer.model.hf.named_parameters(remove_duplicate=False)
                 engine.load_weights(weights, holding.version)
@@ -127,6 +129,10 @@ class Holdings:
 
     def _generates_with(self, stage: str) -> Holding:
         return self.for_stage(stage, self.plan.graph.stage(stage).models[0])
+
+    def _keeps(self, stage: str) -> bool:
+        """Whether its responses go on under new weights with the keys and values that they have."""
+        return any(e.on_new_weights is OnNewWeights.KEEP_KV for e in self.plan.graph.weights_into(stage))
 
     def _generating(self, holding: Holding) -> list[str]:
         """Stages that generate with a holding."""
