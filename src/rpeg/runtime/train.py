@@ -16,7 +16,6 @@ from rpeg.job import Job, dump_job
 from rpeg.plan import Plan, check, device_lane, digest, read_plan, write_plan
 from rpeg.runtime.driver import Checkpoints, Driver, error_text
 from rpeg.runtime.in_process import HereHandle, check_is_for_one_process
-from rpeg.runtime.limits import check_backends
 from rpeg.runtime.lock import locked
 from rpeg.runtime.model_files import model_files
 from rpeg.runtime.ray_cluster import LOOPBACK, RayHandle, ray_cluster
@@ -26,6 +25,7 @@ from rpeg.runtime.resuming import check_same_data, check_same_job
 from rpeg.runtime.run_directory import Checkpoint, RunDirectory
 from rpeg.runtime.work import Station
 from rpeg.runtime.workers import Hosted, call_all
+from rpeg.sim.runnable import check_runnable
 from rpeg.trace import begin_stretch, end_stretch
 
 DEFAULT_STALL_SECONDS = 1800.0
@@ -94,7 +94,7 @@ def train(
 ) -> Outcome:
     """Runs the job. Raises InputError before anything starts, RunError where the run broke off."""
     check(plan)
-    check_backends(plan)
+    check_runnable(plan, {m.name: job.models.source(m.name).architecture() for m in plan.graph.models})
     if options.in_process:
         check_is_for_one_process(plan)
     with locked(run.path):
