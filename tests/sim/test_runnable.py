@@ -95,7 +95,6 @@ def test_what_does_not_divide_a_model_is_refused_with_both_numbers(
             {"block": Devices((1, 0)), "parallelism": Parallelism(tp=2)},
             r"is cut over devices \(1, 0\); name them in ascending order",
         ),
-        ("train_actor", {"backend": "megatron"}, "backend megatron; use torch"),
     ],
 )
 def test_what_no_backend_does_is_refused(stage: str, fields: dict[str, object], said: str) -> None:

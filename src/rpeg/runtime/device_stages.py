@@ -170,7 +170,7 @@ class DeviceStages:
         published = self.publish(holding)
         notes.makes[holding.model] = holding.version
         notes.digests[f"{holding.model}@{holding.version}"] = holding.digest
-        self.holdings.drop_caches(holding)
+        self.holdings.refresh(holding)
         if work.save is not None:
             holding.trainer.state(str(work.save / holding.model))
         return published

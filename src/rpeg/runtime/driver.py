@@ -7,7 +7,6 @@ numbers. When something starts is decided by the scheduler from what has happene
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -40,13 +39,17 @@ from rpeg.trace import Entry, JsonLines, driver_file
 
 
 class Handle(Protocol):
-    """How the driver reaches one worker."""
+    """How the driver reaches one worker, which serves one lane or several: `Work.lanes` says which run an item."""
 
     def run(self, work: Work, references: list[Any]) -> AsyncIterator[Answer]: ...
 
     def receive(self, work: Work, references: Sequence[Any]) -> AsyncIterator[Answer]: ...
 
     def move(self, work: Work) -> AsyncIterator[Answer]: ...
+
+
+Calls = list[tuple[tuple[str, ...], AsyncIterator[Answer]]]
+"""(lanes, what their worker answers)."""
 
 
 class Watcher(Protocol):
@@ -80,8 +83,8 @@ class Checkpoints:
 class Driver:
     """Runs a plan's steps on workers.
 
-    handles: by lane. broadcasts: references to the weights that the run begins with, by model; one of each rank that has
-    a part of them.
+    handles: by lane; the lanes of one worker have the same one. broadcasts: references to the weights that the run
+    begins with, by model; one of each rank that has a part of them.
     stall_seconds: without any event for so long, the run is given up and the report says who waits for whom.
     """
 
@@ -113,7 +116,8 @@ class Driver:
         self._open: dict[int, int] = {}
         self._training: dict[int, int] = {}
         self._trainers = [s.name for s in plan.graph.stages if s.kind is Kind.TRAIN]
-        self._step_ended = time.monotonic()
+        self._step_ended = 0.0
+        self._workers: dict[tuple[str, ...], list[tuple[Handle, tuple[str, ...]]]] = {}
         self._stop_after: int | None = None
         self._observed: dict[int, int] = {}
         self._warned: set[str] = set()
@@ -139,6 +143,9 @@ class Driver:
 
     async def run(self) -> None:
         """Until the last step's end, or a requested stop. Raises RunError where an item fails or nothing moves."""
+        # The loop's clock is the monotonic one, or a virtual one where workers only pretend.
+        self._seconds = asyncio.get_running_loop().time
+        self._step_ended = self._seconds()
         try:
             self._obey(self.scheduler.start())
             while not self.scheduler.done and not self._may_stop():
@@ -161,7 +168,8 @@ class Driver:
 
     async def _next_event(self) -> Event:
         try:
-            return await asyncio.wait_for(self._events.get(), self.stall_seconds)
+            async with asyncio.timeout(self.stall_seconds):
+                return await self._events.get()
         except TimeoutError:
             raise RunError(
                 f"nothing has happened for {self.stall_seconds:g} s.\n{self.who_waits()}"
@@ -188,10 +196,22 @@ class Driver:
                 calls = self._run_calls(command, entry.seq)
             else:
                 work = Work(command.item, entry.seq)
-                calls = [self.handles[lane].move(work) for lane in command.lanes]
-            self._spawn(self._item(command.item, command.lanes, calls))
+                calls = self._calls(command.lanes, work, lambda handle, own: handle.move(own))
+            self._spawn(self._item(command.item, calls))
 
-    def _run_calls(self, command: Launch, seq: int) -> list[AsyncIterator[Answer]]:
+    def _calls(
+        self, lanes: tuple[str, ...], work: Work, call: Callable[[Handle, Work], AsyncIterator[Answer]]
+    ) -> Calls:
+        """One call of each worker, whichever of its lanes are wanted."""
+        if lanes not in self._workers:
+            found: dict[int, list[str]] = {}
+            for lane in lanes:
+                found.setdefault(id(self.handles[lane]), []).append(lane)
+            self._workers[lanes] = [(self.handles[own[0]], tuple(own)) for own in found.values()]
+        workers = self._workers[lanes]
+        return [(own, call(handle, replace(work, lanes=own))) for handle, own in workers]
+
+    def _run_calls(self, command: Launch, seq: int) -> Calls:
         item = command.item
         names, references = self.batches.inputs_of(item)
         sizes = self.scheduler.lowered.parts
@@ -209,7 +229,7 @@ class Driver:
             self._training[item.step] = self._training.get(item.step, 0)
             if self.checkpoints.wanted(item.step + 1, self.steps):
                 work = replace(work, save=self.checkpoints.directory.begin_checkpoint(item.step + 1))
-        return [self.handles[lane].run(work, references) for lane in command.lanes]
+        return self._calls(command.lanes, work, lambda handle, own: handle.run(own, references))
 
     def _contents(self, command: Launch) -> int:
         """How many batches and weights an item's answers hold: one of each part, or of the stage, or of each model."""
@@ -222,17 +242,15 @@ class Driver:
     def _makes(self, command: Launch) -> tuple[int, ...]:
         return self.scheduler.lowered.tasks[command.item.slot].makes
 
-    def _transfer_calls(self, command: SyncWeights, seq: int) -> list[AsyncIterator[Answer]]:
+    def _transfer_calls(self, command: SyncWeights, seq: int) -> Calls:
         work = Work(command.item, seq, versions=((command.model, command.version),))
         parts = self._broadcasts[command.model, command.version]
-        return [self.handles[lane].receive(work, parts) for lane in command.lanes]
+        return self._calls(command.lanes, work, lambda handle, own: handle.receive(own, parts))
 
-    async def _item(self, item: Item, lanes: tuple[str, ...], calls: list[AsyncIterator[Answer]]) -> None:
+    async def _item(self, item: Item, calls: Calls) -> None:
         """Follows an item on all its lanes; it has finished when all have."""
         try:
-            await asyncio.gather(
-                *(self._follow(item, call, lane) for call, lane in zip(calls, lanes, strict=True))
-            )
+            await asyncio.gather(*(self._follow(item, call, lanes) for lanes, call in calls))
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a worker dies of is an event
@@ -240,13 +258,14 @@ class Driver:
         else:
             await self._events.put(Finished(item))
 
-    async def _follow(self, item: Item, call: AsyncIterator[Answer], lane: str) -> None:
+    async def _follow(self, item: Item, call: AsyncIterator[Answer], lanes: tuple[str, ...]) -> None:
         try:
             await self._take_answers(item, call)
         except RpegError:
             raise
         except Exception as error:
-            raise RunError(f"worker {lane}: {error_text(error)}") from error
+            name = lanes[0] if len(lanes) == 1 else f"of {lanes[0]} … {lanes[-1]}"
+            raise RunError(f"worker {name}: {error_text(error)}") from error
 
     async def _take_answers(self, item: Item, call: AsyncIterator[Answer]) -> None:
         async for answer in call:
@@ -293,7 +312,7 @@ class Driver:
         """Every trained model has its new version."""
         if not self._trace.exists():
             raise RunError(f"{self._trace} has been removed while the run was writing into it")
-        now = time.monotonic()
+        now = self._seconds()
         versions = {model.name: step + 1 for model in self.plan.graph.models if model.trainable}
         record = self._tallies[step].record(step, now - self._step_ended, versions)
         self._step_ended = now
@@ -308,7 +327,7 @@ class Driver:
         self._tallies.pop(step - reach - 1, None)
 
     def _write(self, make: Callable[[int, float], Entry]) -> Entry:
-        entry = make(self._seq, time.monotonic())
+        entry = make(self._seq, self._seconds())
         self._seq += 1
         self._log.write(entry.to_json())
         self.watcher.on_entry(entry)

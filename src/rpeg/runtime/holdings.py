@@ -12,12 +12,14 @@ from typing import Any, cast
 import torch
 
 from rpeg import cost
-from rpeg.backends.generation.slots import SlotEngine
+from rpeg.backends.generation import backend
+from rpeg.backends.generation.protocol import GenerationEngine, Setup
 from rpeg.backends.models import Headed, load_model
 from rpeg.backends.reward_model import load_reward_model
 from rpeg.backends.training.grid import Grid, Groups, make_grid
 from rpeg.backends.training.optimizer import OptimizerConfig
 from rpeg.backends.training.trainer import ALONE, Recompute, State, Trainer
+from rpeg.backends.weights import canary_tokens, check_canary
 from rpeg.ir import Kind, Stage
 from rpeg.job import Job
 from rpeg.plan import Assignment, Copy, Devices, Lowered, Parallelism, Plan, Rest
@@ -54,7 +56,7 @@ class Holdings:
         self._copies: dict[str, Holding] = {}
         self._frozen: dict[tuple[object, ...], Holding] = {}
         self._by_stage: dict[tuple[str, str], Holding] = {}
-        self._engines: dict[str, SlotEngine] = {}
+        self._engines: dict[str, GenerationEngine] = {}
         for stage in self._mine(Kind.TRAIN):
             for name in stage.models:
                 self._trained[name] = self._load(
@@ -78,27 +80,62 @@ class Holdings:
         """What a stage reads a model from."""
         return self._by_stage.get((stage, model)) or self._trained[model]
 
-    def engine(self, stage: str) -> SlotEngine:
-        """The generation engine of a stage, over the module that the stage reads: weights are never held twice."""
+    def engine(self, stage: str) -> GenerationEngine:
+        """The generation engine of a stage, with the weights that the stage reads: over the very module, or with a copy
+        of them, which stages that read the same share."""
         if stage not in self._engines:
-            model = self.plan.graph.stage(stage).models[0]
-            policy = self.for_stage(stage, model).trainer.model
-            lengths = self.job.lengths
-            pad = policy.hf.config.pad_token_id
-            self._engines[stage] = SlotEngine(
-                policy.hf,
-                pad_token_id=pad if isinstance(pad, int) else 0,
-                slots=self.plan.assignment(stage).microbatch,
-                device=self.device,
-                max_length=lengths.max_prompt + lengths.max_response,
-            )
+            holding, name = self._generates_with(stage), self.plan.assignment(stage).backend
+            alike = [s for s in self._generating(holding) if self.plan.assignment(s).backend == name]
+            shared = [self._engines[s] for s in alike if s in self._engines and name != "torch"]
+            self._engines[stage] = shared[0] if shared else self._make_engine(stage, holding, alike)
         return self._engines[stage]
 
-    def drop_caches(self, holding: Holding) -> None:
-        """Frees what engines computed with older weights."""
-        for stage, engine in self._engines.items():
-            if self.for_stage(stage, self.plan.graph.stage(stage).models[0]) is holding:
-                engine.drop_caches()
+    def _make_engine(self, stage: str, holding: Holding, alike: list[str]) -> GenerationEngine:
+        policy, lengths, sampling = holding.trainer.model, self.job.lengths, self.job.sampling
+        name, pad = self.plan.assignment(stage).backend, policy.hf.config.pad_token_id
+        setup = Setup(
+            policy.hf,
+            self.station.models[holding.model],
+            slots=max(self.plan.assignment(s).microbatch for s in (alike if name != "torch" else [stage])),
+            max_length=lengths.max_prompt + lengths.max_response,
+            device=self.device,
+            version=holding.version,
+            pad_token_id=pad if isinstance(pad, int) else 0,
+            truncates=sampling.top_p < 1 or sampling.top_k > 0,
+        )
+        engine = backend(name).made(setup)
+        self._check(engine, holding)
+        return engine
+
+    def refresh(self, holding: Holding) -> None:
+        """After new weights: engines take them and forget what they computed with older ones. RunError where an engine
+        then gives other log-probabilities than the holding."""
+        for engine in self._engines_over(holding):
+            engine.drop_caches()
+            if not holding.trainer.is_resting("weights"):
+                weights = holding.trainer.model.hf.named_parameters(remove_duplicate=False)
+                engine.load_weights(weights, holding.version)
+                self._check(engine, holding)
+
+    def _check(self, engine: GenerationEngine, holding: Holding) -> None:
+        """The canary of an engine. A part of a model has no log-probabilities of its own."""
+        if holding.trainer.grid.cuts or holding.trainer.sharded:
+            return
+        tokens = canary_tokens(holding.trainer.model.vocab_size)
+        expected = holding.trainer.canary(tokens)[: len(tokens) - 1]  # values of a second head come after
+        check_canary(expected, engine.score(tokens), DTYPES[self.job.dtype])
+
+    def _generates_with(self, stage: str) -> Holding:
+        return self.for_stage(stage, self.plan.graph.stage(stage).models[0])
+
+    def _generating(self, holding: Holding) -> list[str]:
+        """Stages that generate with a holding."""
+        return [s.name for s in self._mine(Kind.GENERATE) if self._generates_with(s.name) is holding]
+
+    def _engines_over(self, holding: Holding) -> list[GenerationEngine]:
+        """Each once."""
+        engines = {id(e): e for s in self._generating(holding) if (e := self._engines.get(s)) is not None}
+        return list(engines.values())
 
     def offload(self, rest: Rest) -> None:
         """Puts to rest on the host what the stage of a rest holds here."""
@@ -108,7 +145,9 @@ class Holdings:
                 users.discard(rest.name)
                 if not users:
                     holding.trainer.offload(state)
-            self.drop_caches(holding)
+            if holding.trainer.is_resting("weights"):
+                for engine in self._engines_over(holding):
+                    engine.sleep()
 
     def reload(self, rest: Rest) -> None:
         """Brings it back."""
@@ -116,6 +155,8 @@ class Holdings:
             for state in self._states(rest):
                 holding.awake_for.setdefault(state, set()).add(rest.name)
                 holding.trainer.reload(state)
+            if "weights" in self._states(rest):
+                self.refresh(holding)
 
     def _states(self, rest: Rest) -> tuple[State, ...]:
         """What a rest is of: a trainer's optimizer alone or with its weights, or weights, whoever's they are."""

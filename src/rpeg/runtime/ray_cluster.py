@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from rpeg.runtime.ray_calls import RayCalls
 from rpeg.runtime.weights import Broadcast
-from rpeg.runtime.work import Answer, Station, Work, unbundle, unpack
+from rpeg.runtime.work import Station
 from rpeg.runtime.worker import Worker
 
 LOOPBACK = "127.0.0.1"
@@ -78,7 +79,7 @@ class RayWorker(Worker):
         return found
 
 
-class RayHandle:
+class RayHandle(RayCalls):
     """One worker, as the driver calls it."""
 
     def __init__(self, station: Station) -> None:
@@ -86,36 +87,5 @@ class RayHandle:
 
         gpus = 1 if station.device.startswith("cuda") else 0
         actor = ray.remote(RayWorker).options(num_cpus=1, num_gpus=gpus, max_restarts=0, name=None)
+        super().__init__(actor.remote(station))
         self.station = station
-        self.actor: Any = actor.remote(station)
-
-    def call(self, method: str, *arguments: Any) -> Awaitable[Any]:
-        answer: Awaitable[Any] = getattr(self.actor, method).remote(*arguments)
-        return answer
-
-    def run(self, work: Work, references: list[Any]) -> AsyncIterator[Answer]:
-        if work.streams:
-            return self._streamed(
-                self.actor.stream.options(num_returns="streaming").remote(work, *references)
-            )
-        return self._whole(self.actor.run.options(num_returns=1 + work.contents).remote(work, *references))
-
-    def receive(self, work: Work, references: Sequence[Any]) -> AsyncIterator[Answer]:
-        """In a list, references arrive as such: the worker takes one at a time."""
-        return self._whole(self.actor.receive.remote(work, list(references)))
-
-    def move(self, work: Work) -> AsyncIterator[Answer]:
-        return self._whole(self.actor.move.remote(work))
-
-    @staticmethod
-    async def _whole(references: Any) -> AsyncIterator[Answer]:
-        """One reference, or the headers' and one for each content: a call without a stream costs half as much."""
-        first, *contents = references if isinstance(references, list) else [references]
-        for answer in unbundle(await first, contents):
-            yield answer
-
-    @staticmethod
-    async def _streamed(stream: Any) -> AsyncIterator[Answer]:
-        async for reference in stream:
-            answer, count = await reference
-            yield unpack(answer, [await anext(stream) for _ in range(count)])

@@ -1,4 +1,7 @@
-"""`train`: a job, by a plan, from its first step or its last checkpoint to its end."""
+"""`train`: a job, by a plan, from its first step or its last checkpoint to its end.
+
+Real workers, and torch with them, are loaded when they are wanted: fake ones take the same way without.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,18 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rpeg.errors import InputError, RunError
 from rpeg.job import Job, dump_job
 from rpeg.plan import Plan, check, device_lane, digest, read_plan, write_plan
 from rpeg.runtime.driver import Checkpoints, Driver, error_text
-from rpeg.runtime.in_process import HereHandle, check_is_for_one_process
+from rpeg.runtime.limits import check_backends
 from rpeg.runtime.lock import locked
-from rpeg.runtime.model_files import model_files
-from rpeg.runtime.ray_cluster import LOOPBACK, RayHandle, ray_cluster
 from rpeg.runtime.record import StepRecord
 from rpeg.runtime.recorder import Recorder, View
 from rpeg.runtime.resuming import check_same_data, check_same_job
@@ -26,7 +28,7 @@ from rpeg.runtime.run_directory import Checkpoint, RunDirectory
 from rpeg.runtime.work import Station
 from rpeg.runtime.workers import Hosted, call_all
 from rpeg.sim.runnable import check_runnable
-from rpeg.trace import begin_stretch, end_stretch
+from rpeg.trace import Source, begin_stretch, end_stretch
 
 DEFAULT_STALL_SECONDS = 1800.0
 
@@ -89,22 +91,51 @@ def prepare_directory(
     return run, plan or read_plan(run.plan), checkpoints[-1]
 
 
+Crew = Callable[[Path, Recorder], Coroutine[Any, Any, Driver]]
+"""Runs the steps on some workers, given the stretch's directory and who is told; the driver when it has ended."""
+
+
 def train(
     job: Job, plan: Plan, run: RunDirectory, start: Checkpoint | None, options: Options, view: View
 ) -> Outcome:
     """Runs the job. Raises InputError before anything starts, RunError where the run broke off."""
     check(plan)
+    check_backends(plan)
     check_runnable(plan, {m.name: job.models.source(m.name).architecture() for m in plan.graph.models})
     if options.in_process:
+        from rpeg.runtime.in_process import check_is_for_one_process
+
         check_is_for_one_process(plan)
+
+    def crew(trace: Path, recorder: Recorder) -> Coroutine[Any, Any, Driver]:
+        return _run(job, plan, run, start, trace, options, recorder)
+
+    return conduct(job, plan, run, start, options, view, "real", crew)
+
+
+def conduct(
+    job: Job,
+    plan: Plan,
+    run: RunDirectory,
+    start: Checkpoint | None,
+    options: Options,
+    view: View,
+    source: Source,
+    crew: Crew,
+    loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> Outcome:
+    """A stretch of a run from its directory's beginning to its outcome, whoever does the work. Raises as `train` does."""
     with locked(run.path):
-        trace = _begin(job, plan, run, start, options)
+        trace = _begin(job, plan, run, start, options, source)
         started = time.monotonic()
         with Recorder(view, job, run, start.steps if start else 0) as recorder:
             try:
-                driver = asyncio.run(_run(job, plan, run, start, trace, options, recorder))
+                with asyncio.Runner(loop_factory=loop) as runner:
+                    driver = runner.run(crew(trace, recorder))
             except RunError as error:
                 raise RunError(f"{error}\n{_how_to_resume(run)}") from None
+            except asyncio.CancelledError:
+                raise KeyboardInterrupt from None
         if not driver.stopped_early:
             end_stretch(trace)
     first_step = start.steps if start else 0
@@ -121,7 +152,9 @@ def train(
     )
 
 
-def _begin(job: Job, plan: Plan, run: RunDirectory, start: Checkpoint | None, options: Options) -> Path:
+def _begin(
+    job: Job, plan: Plan, run: RunDirectory, start: Checkpoint | None, options: Options, source: Source
+) -> Path:
     """Writes what a run begins with; the directory of its new stretch."""
     first_step = start.steps if start else 0
     if start is None and options.overwrite:
@@ -132,9 +165,10 @@ def _begin(job: Job, plan: Plan, run: RunDirectory, start: Checkpoint | None, op
         )
     write_plan(plan, run.plan)
     run.job.write_text(dump_job(job))
-    check_same_data(job, run.data)
+    if source == "real":
+        check_same_data(job, run.data)
     run.drop_metrics_from(first_step)
-    return begin_stretch(run.path, "real", job.steps, first_step)
+    return begin_stretch(run.path, source, job.steps, first_step)
 
 
 async def _run(
@@ -146,6 +180,10 @@ async def _run(
     options: Options,
     view: Recorder,
 ) -> Driver:
+    from rpeg.runtime.in_process import HereHandle
+    from rpeg.runtime.model_files import model_files
+    from rpeg.runtime.ray_cluster import LOOPBACK, RayHandle, ray_cluster
+
     lanes = sorted({lane for a in plan.assignments for lane in a.all_lanes()})
     models = model_files(job, plan.graph)
     view.on_stage(f"starting {len(lanes)} workers")
@@ -169,7 +207,7 @@ async def _run(
                 view,
                 options.stall_seconds,
             )
-            with _interrupts(driver, view):
+            with interrupts(driver, view):
                 await driver.run()
             if options.export and not driver.stopped_early:
                 await _export(plan, run, devices, view)
@@ -246,7 +284,7 @@ def stations(
 
 
 @contextmanager
-def _interrupts(driver: Driver, view: Recorder) -> Iterator[None]:
+def interrupts(driver: Driver, view: Recorder) -> Iterator[None]:
     """The first Ctrl-C asks for a checkpoint and an end, the second ends at once."""
     loop = asyncio.get_running_loop()
     main = asyncio.current_task()

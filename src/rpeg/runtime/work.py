@@ -48,6 +48,7 @@ class Work:
     versions: of each trainable model that it reads. save: where a trainer writes its checkpoint afterwards.
     wanted: of a selector, the samples that its step lacks.
     contents: how many batches and weights its answers hold at most.
+    lanes: of those that the worker serves the ones that run it.
     """
 
     item: Item
@@ -59,6 +60,7 @@ class Work:
     save: Path | None = None
     wanted: int = 0
     contents: int = 0
+    lanes: tuple[str, ...] = ()
 
     @property
     def streams(self) -> bool:

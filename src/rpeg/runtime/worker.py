@@ -143,12 +143,12 @@ class Worker:
         """Ends cleanly."""
         self._spans.close()
         self.materials.close()
-        if dist.is_initialized():
+        if dist.is_initialized() and dist.get_world_size() > 1:  # a group of one is a generation engine's own
             dist.destroy_process_group()
 
     def _receive(self, holding: Holding, references: Sequence[Any]) -> None:
         weights.receive(holding, map(self.fetch, references), DTYPES[self.job.dtype])
-        self.holdings.drop_caches(holding)
+        self.holdings.refresh(holding)
 
     @contextmanager
     def _span(self, work: Work) -> Iterator[Notes]:

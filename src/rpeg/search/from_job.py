@@ -8,6 +8,7 @@ from rpeg.cost import Calibration
 from rpeg.ir import Graph
 from rpeg.job import Job, hardware
 from rpeg.job.records import read_records
+from rpeg.job.rewards import response_seconds
 from rpeg.search.given import Given
 from rpeg.search.placements import MOST_SLOTS
 from rpeg.search.problem import Permissions, Problem
@@ -50,6 +51,8 @@ def from_job(job: Job, memory_bytes: int, calibration: Calibration | None = None
         calibration,
         job.software.engine,
         job.software.trainer,
+        response_seconds(job.reward),
+        response_seconds(job.evaluation_reward),
     )
     assumptions = tuple(
         filter(

@@ -2,6 +2,7 @@
 
 from rpeg.sim.bounds import Bound, Bounds, busiest_lane, dependencies, lane_seconds, least_work
 from rpeg.sim.costs import Batch, Completions, Costs
+from rpeg.sim.course import Course, Courses
 from rpeg.sim.drawn import DrawnTimes, SteadySteps, drawn_times, mean_times, steady_steps_of
 from rpeg.sim.estimate import Estimate, estimate, stage_trees
 from rpeg.sim.events import EventGraph, Events, Times, events
@@ -12,6 +13,7 @@ from rpeg.sim.memory import DeviceMemory, device_memory, stages_in
 from rpeg.sim.order import expected, ordered, slot_shifts
 from rpeg.sim.simulate import simulate
 from rpeg.sim.stagecosts import Memo, StageCosts
+from rpeg.sim.staleness import Staleness, staleness
 from rpeg.sim.step import (
     StepTime,
     busy_seconds,
@@ -31,6 +33,8 @@ __all__ = [
     "Bounds",
     "Completions",
     "Costs",
+    "Course",
+    "Courses",
     "CycleRatio",
     "DeviceMemory",
     "DrawnTimes",
@@ -42,6 +46,7 @@ __all__ = [
     "Link",
     "Memo",
     "StageCosts",
+    "Staleness",
     "SteadySteps",
     "StepTime",
     "Times",
@@ -67,6 +72,7 @@ __all__ = [
     "stage_seconds",
     "stage_trees",
     "stages_in",
+    "staleness",
     "steady_steps",
     "steady_steps_of",
     "step_seconds",

@@ -94,7 +94,9 @@ class PassCosts:
             timing=timing,
             tp=assignment.parallelism.tp,
         )
-        return cost.sequence(stage.name, [found.cost, cost.reward(count, timing)])
+        return cost.sequence(
+            stage.name, [found.cost, cost.reward(count, timing, self._facts.evaluation_reward_seconds)]
+        )
 
     def _infer(self, stage: Stage, assignment: Assignment, batch: Batch) -> list[Cost]:
         prompts, responses = batch.lengths
@@ -164,7 +166,7 @@ class PassCosts:
 
     def _host(self, stage: Stage, assignment: Assignment, batch: Batch) -> list[Cost]:
         if any(op.name in ("verify", "reward") for op in stage.ops):
-            return [cost.reward(len(batch.ids), self._host_timing)]
+            return [cost.reward(len(batch.ids), self._host_timing, self._facts.reward_seconds)]
         return [cost.columns(len(batch.ids) or self._plan.workload.samples, self._host_timing)]
 
     def _inputs(self, stage: Stage, batch: Batch) -> Cost:

@@ -38,8 +38,6 @@ def _violations(plan: Plan) -> Iterator[str]:
             yield f"stage {stage.name} is an update of weights outside training; only training updates weights"
         if isinstance(a.block, Devices):
             yield from _layout(plan, stage, a)
-        if a.backend != "torch":
-            yield f"stage {stage.name} has backend {a.backend}; use torch"
 
 
 def _layout(plan: Plan, stage: Stage, a: Assignment) -> Iterator[str]:

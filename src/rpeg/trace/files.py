@@ -16,7 +16,7 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, TypeVar, get_args
+from typing import IO, Any, TypeVar, cast, get_args
 
 from rpeg.errors import InputError
 from rpeg.fields import Fields, parse_json, read_json, read_text, shown
@@ -131,7 +131,7 @@ def _read_header(path: Path) -> tuple[Source, int, int, bool]:
     schema = fields.get("schema")
     if schema != SCHEMA:
         raise InputError(f"{path.parent} has trace schema {shown(schema)}; this version reads {SCHEMA}")
-    source: Source = "simulated" if fields.one_of("source", get_args(Source)) == "simulated" else "real"
+    source = cast("Source", fields.one_of("source", get_args(Source)))
     first_step = fields.whole("first_step", least=0)
     steps = fields.whole("steps", least=first_step)
     complete = fields.flag("complete")

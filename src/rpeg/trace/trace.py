@@ -9,7 +9,8 @@ from rpeg.plan import Plan
 from rpeg.trace.entry import Entry
 from rpeg.trace.span import Span
 
-Source = Literal["simulated", "real"]
+Source = Literal["simulated", "fake", "real"]
+"""Who did the work: a simulator, fake workers under the driver of real runs, or real workers."""
 
 
 @dataclass(frozen=True)

@@ -95,10 +95,10 @@ def samples_belong_to_their_step(evidence: Evidence) -> Iterator[Breach]:
 def tokens_are_those_of_the_samples(evidence: Evidence) -> Iterator[Breach]:
     """A sample has at least one token, and those that work on the same samples of a step work on as many tokens.
 
-    A simulated generator counts the responses alone, and its readers the prompts too. Of what works on no samples only
-    evaluation has tokens.
+    A simulated or fake generator counts the responses alone, and its readers the prompts too. Of what works on no
+    samples only evaluation has tokens.
     """
-    simulated = evidence.trace.source == "simulated"
+    simulated = evidence.trace.source != "real"
     first: dict[tuple[int, str, tuple[int, ...]], Span] = {}
     graph = evidence.trace.plan.graph
     spans = sorted(evidence.trace.spans, key=lambda span: len(graph.generators_of(span.item.name)))

@@ -11,7 +11,7 @@ from rpeg.trace import Entry, Span
 from rpeg.verify.evidence import Breach, Evidence, Property
 
 SIMULATED_DIGEST = "sim:"
-"""How the digests begin that a simulator writes."""
+"""How the digests begin that a simulator and fake workers write."""
 
 
 def versions_are_told(evidence: Evidence) -> Iterator[Breach]:
@@ -123,9 +123,9 @@ def digests_agree(evidence: Evidence) -> Iterator[Breach]:
 def movements_are_digested(evidence: Evidence) -> Iterator[Breach]:
     """Who makes a version and who receives it both tell its digest: else nothing was compared.
 
-    A simulator has no bytes: its digests say so, and no others do.
+    A simulator and fake workers have no bytes: their digests say so, and no others do.
     """
-    simulated = evidence.trace.source == "simulated"
+    simulated = evidence.trace.source != "real"
     for span in evidence.trace.spans:
         strange = [d for d in span.digests.values() if d.startswith(SIMULATED_DIGEST) != simulated]
         if strange:

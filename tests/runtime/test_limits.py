@@ -1,0 +1,29 @@
+"""Engines that are not there for a stage are refused before anything starts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from plans import make_plan, ppo_graph
+from rpeg.errors import PlanError
+from rpeg.runtime.limits import check_backends
+
+EVERYWHERE = {s.name: (0, 1) for s in ppo_graph().stages}
+
+
+@pytest.mark.parametrize(
+    ("stage", "backend", "said"),
+    [
+        ("train_actor", "megatron", "backend megatron; use torch"),
+        ("generate", "vlm", "backend vlm: unknown generation backend 'vlm'.*'vllm'"),
+        ("generate", "vllm", "backend vllm in a plan of 2 devices"),
+    ],
+)
+def test_what_no_backend_does_is_refused(stage: str, backend: str, said: str) -> None:
+    plan = make_plan(ppo_graph(), EVERYWHERE)
+    check_backends(plan)
+    assignments = tuple(replace(a, backend=backend) if a.stage == stage else a for a in plan.assignments)
+    with pytest.raises(PlanError, match=f"stage {stage} has {said}"):
+        check_backends(replace(plan, assignments=assignments))
