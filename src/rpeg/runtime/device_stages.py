@@ -87,13 +87,16 @@ class DeviceStages:
 
         responses = generating.once_a_prompt(requests, answer) if greedy else answer(requests)
         group = self.workload.samples_per_prompt if generating.streams_by_group(self.graph, stage.name) else 1
-        batches = []
+        batches, tells = [], holding.trainer.grid.speaks
         for number, part in generating.in_parts(responses, work.parts, group):
             batch = generating.with_stand_ins(to_samples(part), stage.ops)
             batches.append(batch)
             notes.ids += batch.ids.tolist()
             notes.tokens += int(batch.lengths.sum())
-            yield Part(number, tuple(batch.ids.tolist()), tuple(batch.lengths.tolist()), batch)
+            if tells:
+                yield Part(number, tuple(batch.ids.tolist()), tuple(batch.lengths.tolist()), batch)
+        if not tells:
+            return Done()
         metrics = {} if greedy else generating.rollout_metrics(batches)
         if ahead is not None:
             metrics |= {"sum/ahead_tokens": float(ahead.carried), "sum/again_tokens": float(ahead.dropped)}
@@ -122,6 +125,8 @@ class DeviceStages:
         engine = self.holdings.engine(stage.name)
         answers = to_samples(engine.generate(requests, sampling, seed=self.job.seed, version=holding.version))
         notes.tokens = int(answers.lengths.sum())
+        if not holding.trainer.grid.speaks:
+            return Done()
         texts, own = (
             hosting.decode(answers, self.materials.tokenizer),
             [prompts[request.group] for request in requests],

@@ -162,11 +162,12 @@ class Driver:
         return len(self.records) >= self._stop_after - self.first_step
 
     async def _next_event(self) -> Event:
-        if not self._events.empty():  # a queue that is full needs no timer
-            return self._events.get_nowait()
         try:
-            async with asyncio.timeout(self.stall_seconds):
-                event = await self._events.get()
+            if not self._events.empty():  # a queue that is full needs no timer
+                event = self._events.get_nowait()
+            else:
+                async with asyncio.timeout(self.stall_seconds):
+                    event = await self._events.get()
         except TimeoutError:
             tasks = self.scheduler.lowered.tasks
             running = [(str(item), tasks[item.slot].lanes) for item in self.scheduler.running]

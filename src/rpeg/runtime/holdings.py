@@ -14,7 +14,8 @@ import torch
 from rpeg import cost
 from rpeg.backends.generation import backend
 from rpeg.backends.generation.protocol import GenerationEngine, Setup
-from rpeg.backends.models import Headed, load_model
+from rpeg.backends.headed import Headed
+from rpeg.backends.models import load_model
 from rpeg.backends.reward_model import load_reward_model
 from rpeg.backends.training.grid import Grid, Groups, make_grid
 from rpeg.backends.training.optimizer import OptimizerConfig
@@ -138,8 +139,13 @@ class Holdings:
                 self._check(engine, holding)
 
     def _check(self, engine: GenerationEngine, holding: Holding) -> None:
-        """The canary of an engine. A part of a model has no log-probabilities of its own."""
-        if holding.trainer.grid.cuts or holding.trainer.sharded:
+        """The canary of an engine. Stages and shards have no log-probabilities of their own. Collective over tp."""
+        grid = holding.trainer.grid
+        if (
+            grid.parallelism.devices_per_replica > grid.size("tp")
+            or grid.size("ep") > 1
+            or holding.trainer.sharded
+        ):
             return
         tokens = canary_tokens(holding.trainer.model.vocab_size)
         expected = holding.trainer.canary(tokens)[: len(tokens) - 1]  # values of a second head come after
