@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rpeg.backends.reward.scorer import Scorer, check_reward, make_scorer
+from rpeg.backends.reward.scorer import RewardReport, Scorer, check_reward, make_scorer
 from rpeg.errors import InputError
 from rpeg.job.schema import Reward
 
@@ -36,6 +36,13 @@ def trap(prompt, response, answer):
     if response == "word":
         return "good"
     return {"one": 1, "echo": float(prompt) + float(answer)}[response]
+
+def meet(prompt, response, answer):
+    # only where another process scores `answer` meanwhile
+    open(response, "w").close()
+    while not os.path.exists(answer):
+        time.sleep(0.001)
+    return 1.0
 
 constant = 3
 
@@ -168,3 +175,23 @@ def test_rewards_that_may_score(module: Path) -> None:
     check_reward(Reward(name="python:trap_functions:trap", import_from=str(module)), "p", "raise")
     with pytest.raises(InputError, match="python:math:sqrtt"):
         check_reward(Reward(name="python:math:sqrtt"))
+
+
+def test_workers_score_side_by_side_and_in_order(module: Path) -> None:
+    def score(name: str, responses: list[str], answers: list[str], workers: int) -> RewardReport:
+        reward = Reward(
+            name=f"python:trap_functions:{name}",
+            import_from=str(module),
+            time_limit_seconds=5,
+            workers=workers,
+        )
+        with make_scorer(reward) as scorer:
+            return scorer.score(["1"] * len(responses), responses, answers, [False] * len(responses))
+
+    a, b = str(module / "a"), str(module / "b")
+    assert score("meet", [a, b], [b, a], 2).scores.tolist() == [1, 1]
+    responses = ["one", "raise", "echo", "exit", "nan", "one", "word"]
+    serial, together = (score("trap", responses, ["2"] * 7, workers) for workers in (1, 3))
+    assert together.scores.tolist() == serial.scores.tolist() == [1, 0, 3, 0, 0, 1, 0]
+    assert (together.failed, together.timed_out) == (serial.failed, serial.timed_out) == (4, 0)
+    assert together.reason == serial.reason

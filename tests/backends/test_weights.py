@@ -73,7 +73,7 @@ def test_stale_head_is_caught_by_the_canary() -> None:
     target.hf.lm_head.weight = torch.nn.Parameter(stale)
     tokens = canary_tokens(61)
     a, b = canary_logprobs(source, tokens), canary_logprobs(target, tokens)
-    with pytest.raises(RunError, match=r"trainer and engine give -\d.* and -\d"):
+    with pytest.raises(RunError, match=r"trainer and engine differ by .* they give -\d.* and -\d"):
         check_canary(a, b, torch.float32)
 
 
@@ -84,7 +84,7 @@ def test_stale_value_head_of_a_shared_model_is_caught_too() -> None:
     tokens = canary_tokens(61)
     check_canary(canary_logprobs(source, tokens), canary_logprobs(target, tokens), torch.float64)
     target.value_head.weight = torch.nn.Parameter(stale)
-    with pytest.raises(RunError, match="trainer and engine give"):
+    with pytest.raises(RunError, match="trainer and engine differ"):
         check_canary(canary_logprobs(source, tokens), canary_logprobs(target, tokens), torch.float64)
 
 

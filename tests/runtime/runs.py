@@ -55,7 +55,7 @@ class Silent:
         self.told.append(f"stopping {steps}")
 
 
-def tiny_model(directory: Path) -> Path:
+def tiny_model(directory: Path, hidden_size: int = 32) -> Path:
     """A random Llama over the bundled tokenizer: small enough that a step takes milliseconds."""
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
@@ -63,7 +63,7 @@ def tiny_model(directory: Path) -> Path:
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
-        hidden_size=32,
+        hidden_size=hidden_size,
         intermediate_size=64,
         num_hidden_layers=2,
         num_attention_heads=2,

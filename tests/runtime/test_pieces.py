@@ -28,7 +28,7 @@ from runtime.runs import make_job
 
 def responses(order: list[int], group_size: int) -> list[Response]:
     one = np.ones(1, np.int64)
-    return [Response(i, i // group_size, (1,), one, one.astype(float), one, "stop") for i in order]
+    return [Response(i, i // group_size, (1,), one, one.astype(float), one, one > 0, "stop") for i in order]
 
 
 @settings(deadline=None, max_examples=50)

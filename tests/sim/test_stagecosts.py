@@ -8,7 +8,17 @@ import pytest
 
 from rpeg.architecture import Architecture
 from rpeg.plan import Item, ItemKind, Plan, check, lower, plan_from_json, plan_to_json
-from rpeg.sim import Draws, Facts, StageCosts, device_memory, estimate, simulate, stage_trees, step_time
+from rpeg.sim import (
+    Batch,
+    Draws,
+    Facts,
+    StageCosts,
+    device_memory,
+    estimate,
+    simulate,
+    stage_trees,
+    step_time,
+)
 from rpeg.transforms import parse
 from rpeg.verify import prove
 from samples_of_plans import assign, cluster, plan_of, ppo, workload
@@ -65,6 +75,17 @@ def test_costs_grow_with_what_is_worked_on() -> None:
         assert some < costs.duration_seconds(_item(stage), batch)
 
 
+def test_a_slow_reward_takes_what_the_job_says() -> None:
+    plan = _plan(0)
+    batch = Draws(plan.workload, 0).whole(0)
+    slow = replace(FACTS, reward_seconds=0.25, evaluation_reward_seconds=1.0)
+    before, after = (StageCosts(plan, f).duration_seconds(_item("reward"), batch) for f in (FACTS, slow))
+    assert after - before == pytest.approx(0.25 * len(batch.ids))
+    evaluating = _plan(0, every=2)
+    quick, late = (StageCosts(evaluating, f).generation(_item("evaluate"), Batch()) for f in (FACTS, slow))
+    assert late.seconds - quick.seconds == pytest.approx(6)
+
+
 def test_the_value_head_is_cheaper_than_the_lm_head() -> None:
     plan = _plan(0)
     costs, batch = StageCosts(plan, FACTS), Draws(plan.workload, 0).whole(0)
@@ -73,8 +94,6 @@ def test_the_value_head_is_cheaper_than_the_lm_head() -> None:
 
 def test_an_evaluation_answers_prompts_of_its_own() -> None:
     plan = _plan(0, every=2)
-    from rpeg.sim import Batch
-
     costs = StageCosts(plan, FACTS)
     some = costs.generation(_item("evaluate"), Batch())
     none = StageCosts(plan, replace(FACTS, evaluation_prompts=0)).generation(_item("evaluate"), Batch())

@@ -21,15 +21,17 @@ import torch
 from torch import Tensor, nn
 
 from rpeg.backends.boxes import Box, Piece
-from rpeg.backends.models import PolicyModel, Wanted, named_parameters
+from rpeg.backends.headed import named_parameters
+from rpeg.backends.models import PolicyModel, Wanted
 from rpeg.backends.samples import Ints
 from rpeg.errors import RunError
 
 ALIGNMENT_BYTES = 64
 Bytes = npt.NDArray[np.uint8]
 
-# Largest difference of a token's log-probability between two implementations of one model.
-CANARY_TOLERANCE = {torch.float64: 1e-8, torch.float32: 5e-4, torch.float16: 5e-2, torch.bfloat16: 2e-1}
+# Mean difference of tokens' log-probabilities between two implementations of one model, at most. In bfloat16 a healthy
+# engine shows 0.010 to 0.018, and one whose weights were lost 0.201: https://github.com/huggingface/trl/issues/5312.
+CANARY_TOLERANCE = {torch.float64: 1e-8, torch.float32: 5e-4, torch.float16: 2e-2, torch.bfloat16: 6e-2}
 
 
 @dataclass(frozen=True)
@@ -264,7 +266,8 @@ def canary_logprobs(module: nn.Module, tokens: Ints) -> npt.NDArray[np.float64]:
 
 
 def check_canary(a: npt.NDArray[Any], b: npt.NDArray[Any], dtype: torch.dtype) -> float:
-    """The largest difference of two canaries; RunError names both values where it is beyond tolerance.
+    """The mean difference of two canaries; RunError where it is beyond tolerance names both values where they are
+    furthest apart.
 
     dtype: the coarser of the two dtypes.
     """
@@ -272,14 +275,15 @@ def check_canary(a: npt.NDArray[Any], b: npt.NDArray[Any], dtype: torch.dtype) -
     if a.shape != b.shape:
         raise RunError(f"canary: {a.shape} values on one side, {b.shape} on the other")
     difference = np.abs(a - b)
-    worst = int(np.argmax(np.where(np.isfinite(difference), difference, np.inf)))
-    if not difference[worst] <= tolerance:
+    mean = float(difference.mean())
+    if not mean <= tolerance:
+        worst = int(np.argmax(np.where(np.isfinite(difference), difference, np.inf)))
         raise RunError(
-            f"canary: at number {worst + 1} trainer and engine give {a[worst]:.6g} and {b[worst]:.6g}, "
-            f"apart by more than {tolerance:g} for {dtype}: the engine does not use what it received. "
+            f"canary: trainer and engine differ by {mean:.3g} a token where {dtype} allows {tolerance:g}; at number "
+            f"{worst + 1} they give {a[worst]:.6g} and {b[worst]:.6g}: the engine does not use what it received. "
             "Check tied or quantised parameters, and that both load the same architecture and configuration"
         )
-    return float(difference[worst])
+    return mean
 
 
 def aliases_of(module: nn.Module) -> tuple[tuple[str, str], ...]:

@@ -60,7 +60,8 @@ def _batch(samples: int, length: int) -> Samples:
 
 def _responses(samples: int, length: int) -> list[Response]:
     tokens, prompt = np.ones(length, dtype=np.int64), (1,) * length
-    return [Response(i, i, prompt, tokens, tokens.astype(np.float64), tokens, "stop") for i in range(samples)]
+    logprobs, drawn = np.zeros(length), np.ones(length, dtype=np.bool_)
+    return [Response(i, i, prompt, tokens, logprobs, tokens, drawn, "stop") for i in range(samples)]
 
 
 def _collect(responses: list[Response]) -> None:

@@ -36,6 +36,14 @@ class Reward(BaseModel):
         default="score",
         description="a response cut at max_response: score it like others, give it zero, or leave it out of the loss",
     )
+    workers: Annotated[int, Field(ge=1, le=256)] = Field(
+        default=1,
+        description="of functions, math, format and reasoning_gym: processes that score responses side by side",
+    )
+    expected_seconds: Annotated[Number, Field(ge=0)] = Field(
+        default=0.0,
+        description="for planning: what scoring one response takes; 0: no longer than a built-in verifier",
+    )
     import_from: PathText = Field(
         default=".", description="directory (relative to the job file) to import python: from"
     )
@@ -56,6 +64,11 @@ class Reward(BaseModel):
     def options(self) -> dict[str, object]:
         """What a verifier is called with beside the sample."""
         return {"pattern": self.pattern, "tags": self.tags} if self.name == "format" else {}
+
+
+def response_seconds(rewards: Iterable[Reward]) -> float:
+    """What the rewards of one response are expected to take, seconds: one after another, each by all its workers."""
+    return sum(reward.expected_seconds / reward.workers for reward in rewards)
 
 
 def labels(rewards: Iterable[Reward]) -> tuple[str, ...]:

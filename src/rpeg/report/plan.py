@@ -55,6 +55,7 @@ def _details(
         yield "cost", [forecast.price(chosen)]
     yield "memory", [*forecast.headroom(e), *(() if problem.is_local else forecast.tight(e))]
     yield "structure", list(structure.changes(plan))
+    yield "staleness", list(structure.staleness(e.staleness))
     yield "limits", list(limits.critical(e, plan))
     yield "idle", list(limits.idle(e, plan))
     yield "bounds", list(limits.bounds(e))

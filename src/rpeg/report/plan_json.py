@@ -83,6 +83,7 @@ def candidate_json(candidate: Candidate) -> dict[str, Any]:
         "response_tokens_per_second": e.tokens_per_second,
         "response_tokens_per_second_per_device": e.tokens_per_second / len(plan.cluster),
         "mfu": e.mfu,
+        "staleness": {**asdict(e.staleness), "mean": e.staleness.mean},
         "measured_share": e.measured_share,
         "per_1000_steps": {
             "device_hours": forecast.device_hours(candidate),

@@ -9,8 +9,9 @@ from rich.table import Table
 from rpeg.ir import Kind
 from rpeg.plan import Assignment, Devices, Plan
 from rpeg.plan.assignment import ranges
-from rpeg.report.tables import table
+from rpeg.report.tables import percent, table
 from rpeg.report.words import applied, device_groups
+from rpeg.sim import Staleness
 
 LAYOUT = ("stage", "devices", "layout", ">batch", "recompute", "at rest")
 LAYOUT_LEGEND = "batch: samples in one forward; of generation the responses that a replica holds at once"
@@ -33,6 +34,15 @@ def changes(plan: Plan) -> Iterator[str]:
         yield f"{transform}: {transform.words}; changes in learning: {transform.learning}"
     if not plan.applied:
         yield "as the algorithm says: nothing is changed about the step"
+
+
+def staleness(found: Staleness) -> Iterator[str]:
+    """How far behind samples are where they may be, and how many are never trained on; nothing for a synchronous plan."""
+    if found.bound:
+        ages = ", ".join(f"{age}: {percent(share)}" for age, share in enumerate(found.shares) if share)
+        yield f"samples are {found.mean:.2f} publications behind on average, at most {found.bound} ({ages})"
+    if found.lost:
+        yield f"{percent(found.lost)} of what is generated is turned down"
 
 
 def differences(plan: Plan, other: Plan) -> Iterator[str]:

@@ -12,13 +12,16 @@ from typing import Any, cast
 import torch
 
 from rpeg import cost
-from rpeg.backends.generation.slots import SlotEngine
-from rpeg.backends.models import Headed, load_model
+from rpeg.backends.generation import backend
+from rpeg.backends.generation.protocol import GenerationEngine, Setup
+from rpeg.backends.headed import Headed
+from rpeg.backends.models import load_model
 from rpeg.backends.reward_model import load_reward_model
 from rpeg.backends.training.grid import Grid, Groups, make_grid
 from rpeg.backends.training.optimizer import OptimizerConfig
 from rpeg.backends.training.trainer import ALONE, Recompute, State, Trainer
-from rpeg.ir import Kind, Stage
+from rpeg.backends.weights import canary_tokens, check_canary
+from rpeg.ir import Kind, OnNewWeights, Stage
 from rpeg.job import Job
 from rpeg.plan import Assignment, Copy, Devices, Lowered, Parallelism, Plan, Rest
 from rpeg.runtime.work import Station
@@ -54,7 +57,7 @@ class Holdings:
         self._copies: dict[str, Holding] = {}
         self._frozen: dict[tuple[object, ...], Holding] = {}
         self._by_stage: dict[tuple[str, str], Holding] = {}
-        self._engines: dict[str, SlotEngine] = {}
+        self._engines: dict[str, GenerationEngine] = {}
         for stage in self._mine(Kind.TRAIN):
             for name in stage.models:
                 self._trained[name] = self._load(
@@ -78,27 +81,91 @@ class Holdings:
         """What a stage reads a model from."""
         return self._by_stage.get((stage, model)) or self._trained[model]
 
-    def engine(self, stage: str) -> SlotEngine:
-        """The generation engine of a stage, over the module that the stage reads: weights are never held twice."""
+    def engine(self, stage: str) -> GenerationEngine:
+        """The generation engine of a stage, with the weights that the stage reads: over the very module, or with a copy
+        of them, which stages that read the same share."""
         if stage not in self._engines:
-            model = self.plan.graph.stage(stage).models[0]
-            policy = self.for_stage(stage, model).trainer.model
-            lengths = self.job.lengths
-            pad = policy.hf.config.pad_token_id
-            self._engines[stage] = SlotEngine(
-                policy.hf,
-                pad_token_id=pad if isinstance(pad, int) else 0,
-                slots=self.plan.assignment(stage).microbatch,
-                device=self.device,
-                max_length=lengths.max_prompt + lengths.max_response,
-            )
+            holding, name = self._generates_with(stage), self.plan.assignment(stage).backend
+            alike = [s for s in self._generating(holding) if self.plan.assignment(s).backend == name]
+            shared = [self._engines[s] for s in alike if s in self._engines and name != "torch"]
+            self._engines[stage] = shared[0] if shared else self._make_engine(stage, holding, alike)
         return self._engines[stage]
 
-    def drop_caches(self, holding: Holding) -> None:
-        """Frees what engines computed with older weights."""
-        for stage, engine in self._engines.items():
-            if self.for_stage(stage, self.plan.graph.stage(stage).models[0]) is holding:
+    def versions_at_start(self, model: str) -> list[int]:
+        """Of a model that is trained here, those that a run's begin needs, oldest first: older than the last one are
+        those that exact edges read."""
+        first = self.station.first_step
+        oldest = min(
+            (c.version_before(first) for c in self.lowered.copies if c.model == model), default=first
+        )
+        return list(range(oldest, first + 1))
+
+    def take_version(self, holding: Holding, version: int) -> None:
+        """Brings a trainer to a version that the run begins with, in ascending order: 0 is what it was made with, others
+        are in the checkpoint, the last one with the optimizer's state."""
+        holding.version, checkpoint = version, self.station.checkpoint
+        if checkpoint is not None and version == self.station.first_step:
+            holding.trainer.load_state(str(checkpoint / holding.model))
+        elif checkpoint is not None and version > 0:
+            holding.trainer.load_weights(checkpoint / f"{holding.model}@{version}")
+
+    def _make_engine(self, stage: str, holding: Holding, alike: list[str]) -> GenerationEngine:
+        policy, lengths, sampling = holding.trainer.model, self.job.lengths, self.job.sampling
+        name, pad = self.plan.assignment(stage).backend, policy.hf.config.pad_token_id
+        setup = Setup(
+            policy.hf,
+            self.station.models[holding.model],
+            slots=max(self.plan.assignment(s).microbatch for s in (alike if name != "torch" else [stage])),
+            max_length=lengths.max_prompt + lengths.max_response,
+            device=self.device,
+            version=holding.version,
+            pad_token_id=pad if isinstance(pad, int) else 0,
+            truncates=sampling.top_p < 1 or sampling.top_k > 0,
+        )
+        engine = backend(name).made(setup)
+        self._check(engine, holding)
+        return engine
+
+    def refresh(self, holding: Holding) -> None:
+        """After new weights: engines take them and forget what they computed with older ones, but for those whose
+        responses go on with it. RunError where an engine then gives other log-probabilities than the holding."""
+        keeping = [self._engines.get(stage) for stage in self._generating(holding) if self._keeps(stage)]
+        for engine in self._engines_over(holding):
+            if engine not in keeping:
                 engine.drop_caches()
+            if not holding.trainer.is_resting("weights"):
+                weights = holding.trainer.model.hf.named_parameters(remove_duplicate=False)
+                engine.load_weights(weights, holding.version)
+                self._check(engine, holding)
+
+    def _check(self, engine: GenerationEngine, holding: Holding) -> None:
+        """The canary of an engine. Stages and shards have no log-probabilities of their own. Collective over tp."""
+        grid = holding.trainer.grid
+        if (
+            grid.parallelism.devices_per_replica > grid.size("tp")
+            or grid.size("ep") > 1
+            or holding.trainer.sharded
+        ):
+            return
+        tokens = canary_tokens(holding.trainer.model.vocab_size)
+        expected = holding.trainer.canary(tokens)[: len(tokens) - 1]  # values of a second head come after
+        check_canary(expected, engine.score(tokens), DTYPES[self.job.dtype])
+
+    def _generates_with(self, stage: str) -> Holding:
+        return self.for_stage(stage, self.plan.graph.stage(stage).models[0])
+
+    def _keeps(self, stage: str) -> bool:
+        """Whether its responses go on under new weights with the keys and values that they have."""
+        return any(e.on_new_weights is OnNewWeights.KEEP_KV for e in self.plan.graph.weights_into(stage))
+
+    def _generating(self, holding: Holding) -> list[str]:
+        """Stages that generate with a holding."""
+        return [s.name for s in self._mine(Kind.GENERATE) if self._generates_with(s.name) is holding]
+
+    def _engines_over(self, holding: Holding) -> list[GenerationEngine]:
+        """Each once."""
+        engines = {id(e): e for s in self._generating(holding) if (e := self._engines.get(s)) is not None}
+        return list(engines.values())
 
     def offload(self, rest: Rest) -> None:
         """Puts to rest on the host what the stage of a rest holds here."""
@@ -108,7 +175,9 @@ class Holdings:
                 users.discard(rest.name)
                 if not users:
                     holding.trainer.offload(state)
-            self.drop_caches(holding)
+            if holding.trainer.is_resting("weights"):
+                for engine in self._engines_over(holding):
+                    engine.sleep()
 
     def reload(self, rest: Rest) -> None:
         """Brings it back."""
@@ -116,6 +185,8 @@ class Holdings:
             for state in self._states(rest):
                 holding.awake_for.setdefault(state, set()).add(rest.name)
                 holding.trainer.reload(state)
+            if "weights" in self._states(rest):
+                self.refresh(holding)
 
     def _states(self, rest: Rest) -> tuple[State, ...]:
         """What a rest is of: a trainer's optimizer alone or with its weights, or weights, whoever's they are."""
@@ -179,10 +250,7 @@ class Holdings:
             device=self.device,
             constant=self.plan.graph.trainer(model) is None,
         )
-        holding = Holding(model, trainer, self.station.first_step)
-        if optimizer is not None and self.station.checkpoint is not None:
-            trainer.load_state(str(self.station.checkpoint / model))
-        return holding
+        return Holding(model, trainer, self.station.first_step)
 
     def _load_module(self, model: str, device: torch.device) -> Headed:
         heads, directory = self.plan.graph.model(model).heads, self.station.models[model]

@@ -11,45 +11,26 @@ import resource
 import socket
 import sys
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from rpeg.algorithms import shaping
-from rpeg.backends.data import Prompt, Prompts, load_prompts, load_tokenizer
-from rpeg.backends.data.respelling import Respelling, of_reward_model
-from rpeg.backends.generation.protocol import Request, Response, to_samples
-from rpeg.backends.reward.total import Total, make_total
 from rpeg.backends.samples import Samples
-from rpeg.errors import RunError
-from rpeg.ir import KEPT, Kind, Op, Stage
-from rpeg.plan import Assignment, Devices, ItemKind, lower
-from rpeg.runtime import assessing, evaluating, generating, hosting, training, weights
-from rpeg.runtime.carried import Carried
+from rpeg.plan import ItemKind, lower
+from rpeg.runtime import weights
+from rpeg.runtime.device_stages import DeviceStages
+from rpeg.runtime.heartbeat import Heart
 from rpeg.runtime.holdings import DTYPES, Holding, Holdings
+from rpeg.runtime.host_stages import HostStages
 from rpeg.runtime.inputs import Inputs
-from rpeg.runtime.mismatch import batch_metrics
-from rpeg.runtime.reading import reading_of
+from rpeg.runtime.materials import Materials
+from rpeg.runtime.notes import Notes
 from rpeg.runtime.selecting import Selector
-from rpeg.runtime.work import Answer, Done, Part, Station, Work, bundle, pack
-from rpeg.schedule import share
+from rpeg.runtime.work import Answer, Done, Station, Work, bundle, pack
 from rpeg.trace import JsonLines, Span, span_file
-
-
-@dataclass
-class Notes:
-    """What a span will say besides its times."""
-
-    reads: dict[str, int] = field(default_factory=dict)
-    makes: dict[str, int] = field(default_factory=dict)
-    digests: dict[str, str] = field(default_factory=dict)
-    ids: list[int] = field(default_factory=list)
-    tokens: int = 0
 
 
 class Worker:
@@ -57,12 +38,15 @@ class Worker:
 
     def __init__(self, station: Station) -> None:
         self.station, self.plan, self.job = station, station.plan, station.job
-        self.graph, self.workload = station.plan.graph, station.plan.workload
-        self.lowered = lower(self.graph, self.plan.assignments, self.workload)
+        beats = station.heartbeat_seconds
+        self._heart = Heart(station.trace, station.lane, beats) if beats is not None else None
+        self.lowered = lower(self.plan.graph, self.plan.assignments, self.plan.workload)
+        self.materials = Materials(self.job)
+        self.selector = Selector(self.plan.graph, self.job, self.plan.workload, station.trace.parent)
         self._spans = JsonLines(span_file(station.trace, station.name))
-        self.reading = reading_of(station)
-        self.selector = Selector(self.graph, self.job, self.workload, station.trace.parent)
-        self._reports = training.Reports()
+        self._stages: HostStages | DeviceStages
+        if station.is_host:
+            self._stages = HostStages(station, self.materials, self.selector)
         _settle(station)
 
     def meeting_point(self) -> str:
@@ -87,19 +71,27 @@ class Worker:
                     backend, init_method=meeting_point, rank=self.station.rank, world_size=world
                 )
             self.holdings = Holdings(self.station, self.lowered)
+            self._stages = self.device = DeviceStages(
+                self.station, self.lowered, self.holdings, self.materials, self.selector
+            )
         return _memory_bytes(self.station)
 
-    def publish_initial(self) -> dict[str, Any]:
-        """This rank's part of the weights that the run begins with, of the models that it trains."""
-        broadcasts: dict[str, Any] = {}
-        for model, holding in self.holdings.trained.items():
-            broadcasts.update(self._publish(holding, model, holding.version))
+    def publish_initial(self) -> dict[tuple[str, int], Any]:
+        """This rank's part of the weights that the run begins with, by model and version, of what it trains."""
+        broadcasts: dict[tuple[str, int], Any] = {}
+        for holding in self.holdings.trained.values():
+            for version in self.holdings.versions_at_start(holding.model):
+                self.holdings.take_version(holding, version)
+                for model, weights_ in self.device.publish(holding).items():
+                    broadcasts[model, version] = weights_
         return broadcasts
 
-    def receive_initial(self, broadcasts: Mapping[str, Sequence[Any]]) -> None:
-        """Brings copies to the version that the run begins with, and puts to rest what rests on the host."""
-        for holding in self.holdings.copies.values():
-            self._receive(holding, broadcasts[holding.model])
+    def receive_initial(self, broadcasts: Mapping[tuple[str, int], Sequence[Any]]) -> None:
+        """Brings copies to the versions that the run begins with, and puts to rest what rests on the host."""
+        for copy in self.lowered.copies:
+            if copy.name in self.holdings.copies:
+                version = copy.version_before(self.station.first_step)
+                self._receive(self.holdings.copies[copy.name], broadcasts[copy.model, version])
         for rest in self.lowered.rests:
             self.holdings.offload(rest)
 
@@ -114,24 +106,11 @@ class Worker:
 
     def answers(self, work: Work, batches: Sequence[Samples]) -> Iterator[Answer]:
         """An item of a stage. A `Part` for each base part of a generator, and `Done` at the end."""
-        stage = self.graph.stage(work.item.name)
+        stage = self.plan.graph.stage(work.item.name)
         inputs = Inputs(work.data, batches)
         # The end must be written before it is told: whoever reads the log then finds the span.
         with self._span(work) as notes:
-            if stage.kind is Kind.GENERATE and not self.graph.out_of(stage.name):
-                done = self._evaluate(work, stage, notes)
-            elif stage.kind is Kind.GENERATE:
-                done = yield from self._generate(work, stage, inputs, notes)
-            elif stage.kind is Kind.INFERENCE:
-                done = self._assess(work, stage, inputs, notes)
-            elif stage.kind is Kind.TRAIN:
-                done = self._train(work, stage, inputs, notes)
-            elif stage == self.graph.selector:
-                done = yield from self._select(work, inputs, notes)
-            elif stage.kind is Kind.HOST:
-                done = self._host(work, stage, inputs, notes)
-            else:
-                raise RunError(f"stage {stage.name} is {stage.kind}, which no backend runs")
+            done = yield from self._stages.run(work, stage, inputs, notes)
         yield done
 
     def receive(self, work: Work, references: Sequence[Any]) -> Any:
@@ -163,261 +142,35 @@ class Worker:
         """Writes a trained model as a Hugging Face directory with its tokenizer; collective over its trainer's block."""
         self.holdings.trained[model].trainer.reload("weights")
         self.holdings.trained[model].trainer.save_model(directory)
-        trainer = self.graph.trainer(model)
+        trainer = self.plan.graph.trainer(model)
         assert trainer is not None
         if self.station.lane == self.plan.assignment(trainer.name).all_lanes()[0]:
-            self.tokenizer.save_pretrained(directory)
+            self.materials.tokenizer.save_pretrained(directory)
 
     def close(self) -> None:
         """Ends cleanly."""
+        if self._heart is not None:
+            self._heart.close()
         self._spans.close()
-        for name in ("total", "judge"):
-            if name in self.__dict__:
-                getattr(self, name).close()
-        if dist.is_initialized():
+        self.materials.close()
+        if not self.station.is_host:
+            self.device.saver.close()
+        if dist.is_initialized() and dist.get_world_size() > 1:  # a group of one is a generation engine's own
             dist.destroy_process_group()
-
-    # Stages
-
-    def _generate(
-        self, work: Work, stage: Stage, inputs: Inputs, notes: Notes
-    ) -> Generator[Answer, None, Done]:
-        holding = self._reads(work, stage.name, stage.models[0], notes)
-        requests = generating.requests_of(inputs.joined(work.ids), work.ids, self.workload)
-        greedy = any(op.name == "sample_greedy" for op in stage.ops)
-        sampling = generating.sampling_of(self.job, self._stop_token_ids, temperature=0.0 if greedy else None)
-        engine = self.holdings.engine(stage.name)
-
-        def answer(asked: list[Request]) -> Iterable[Response]:
-            return engine.generate(asked, sampling, seed=self.job.seed, version=holding.version)
-
-        responses = generating.once_a_prompt(requests, answer) if greedy else answer(requests)
-        group = self.workload.samples_per_prompt if generating.streams_by_group(self.graph, stage.name) else 1
-        batches = []
-        for number, part in generating.in_parts(responses, work.parts, group):
-            batch = generating.with_stand_ins(to_samples(part), stage.ops)
-            batches.append(batch)
-            notes.ids += batch.ids.tolist()
-            notes.tokens += int(batch.lengths.sum())
-            yield Part(number, tuple(batch.ids.tolist()), tuple(batch.lengths.tolist()), batch)
-        return Done(metrics={} if greedy else generating.rollout_metrics(batches))
-
-    def _evaluate(self, work: Work, stage: Stage, notes: Notes) -> Done:
-        """Answers to this replica's share of the held-out prompts, and their rewards by verifiers."""
-        holding = self._reads(work, stage.name, stage.models[0], notes)
-        replicas = self.plan.assignment(stage.name).replicas(stage.kind)
-        asked = self.job.evaluation
-        prompts = self.heldout.first(asked.prompts)
-        requests = evaluating.requests_of(prompts, asked.samples, work.item.replica, replicas)
-        sampling = generating.sampling_of(self.job, self._stop_token_ids, temperature=asked.temperature)
-        engine = self.holdings.engine(stage.name)
-        answers = to_samples(engine.generate(requests, sampling, seed=self.job.seed, version=holding.version))
-        notes.tokens = int(answers.lengths.sum())
-        texts, own = hosting.decode(answers, self.tokenizer), [prompts[request.group] for request in requests]
-        cut = hosting.is_truncated(answers)
-        report = self.judge.score([p.text for p in own], texts, [p.answer for p in own], cut)
-        first = next(iter(report.parts.values())).scores
-        columns = [c.reshape(-1, asked.samples) for c in (report.total, first, answers.lengths, cut)]
-        return Done(metrics=evaluating.metrics(*columns, solved=asked.solved))
-
-    def _assess(self, work: Work, stage: Stage, inputs: Inputs, notes: Notes) -> Done:
-        assignment = self.plan.assignment(stage.name)
-        ids = work.ids
-        samples = inputs.joined(ids)
-        if assignment.replicas(stage.kind) == 1 and isinstance(assignment.block, Devices):
-            rank, ranks = self._rank_in(assignment)
-            ids = share(ids, samples.lengths.tolist(), ranks)[rank]
-            samples = samples.take(ids)
-        calls = [
-            (call, self._reads(work, stage.name, call.model, notes).trainer)
-            for call in stage.calls
-            if call.model is not None
-        ]
-        notes.ids, notes.tokens = list(ids), int(samples.lengths.sum())
-        step = work.item.step
-        found = assessing.assess(
-            samples,
-            calls,
-            temperature=self.job.sampling.temperature,
-            microbatch=assignment.microbatch,
-            respell=lambda batch: self._as_the_reward_model_reads(batch, step),
-        )
-        return Done(found if calls[0][1].grid.speaks else None)
-
-    def _as_the_reward_model_reads(self, samples: Samples, step: int) -> Samples:
-        if self.respelling is None:
-            return samples
-        prompts = self._asked(samples, step)
-        return self.respelling.of(samples, prompts, hosting.decode(samples, self.tokenizer))
-
-    def _train(self, work: Work, stage: Stage, inputs: Inputs, notes: Notes) -> Done:
-        """The last item of a step publishes, saves and reports; of a stream of minibatches those before only update."""
-        step, assignment = work.item.step, self.plan.assignment(stage.name)
-        rank, ranks = self._rank_in(assignment)
-        tells = assignment.all_lanes()[0] == self.station.lane
-        slot = work.item.slot
-        updates = training.Updates(step, rank, ranks, self.lowered.tasks[slot].members)
-        samples = inputs.joined(work.ids)
-        self._check_versions(samples, step)
-        if tells:
-            self._reports.add(stage.name, "", batch_metrics(samples, step))
-        published: dict[str, Any] = {}
-        for call in stage.calls:
-            assert call.model is not None
-            holding = self._reads(work, stage.name, call.model, notes)
-            found, notes.ids = training.train(
-                holding.trainer,
-                samples,
-                call.ops,
-                job=self.job,
-                workload=self.workload,
-                updates=updates,
-                microbatch=assignment.microbatch,
-            )
-            self._reports.add(stage.name, f"{call.model}/", found)
-            _demand_finite(holding, step)
-            if self.lowered.ends(slot):
-                published.update(self._end_step(work, holding, notes))
-        notes.tokens = int(samples.take(notes.ids).lengths.sum())
-        if not self.lowered.ends(slot):
-            return Done()
-        metrics = self._reports.take(stage.name)
-        return Done(published=published, metrics=metrics if tells else {})
-
-    def _end_step(self, work: Work, holding: Holding, notes: Notes) -> dict[str, Any]:
-        """The new version of a model: noted, sent where copies are fed, and saved where a checkpoint is due."""
-        holding.version = work.item.step + 1
-        published = self._publish(holding, holding.model, holding.version)
-        notes.makes[holding.model] = holding.version
-        notes.digests[f"{holding.model}@{holding.version}"] = holding.digest
-        self.holdings.drop_caches(holding)
-        if work.save is not None:
-            holding.trainer.state(str(work.save / holding.model))
-        return published
-
-    def _host(self, work: Work, stage: Stage, inputs: Inputs, notes: Notes) -> Done:
-        step = work.item.step
-        if not work.data:
-            place, count = self.selector.place(step, work.item.part), self.workload.round_prompts
-            first = step * self.workload.asked + work.item.part * count * self.workload.samples_per_prompt
-            batch = hosting.prompt_batch(self.prompts.at(place, count), self.workload, first)
-            return Done(batch, metrics={"epoch": self.prompts.epochs_until(place + count)})
-        samples = inputs.joined(work.ids)
-        notes.ids, notes.tokens = list(work.ids), int(samples.lengths.sum())
-        verifies = next((op for op in stage.ops if op.name == "verify"), None)
-        if verifies is not None:
-            return self._verify(samples, verifies, step)
-        kept = Carried(self.station.trace.parent, stage.name)
-        carried = kept.before(step, shaping.carried(self.job.algorithm.hyper))
-        columns, metrics, following = hosting.column_ops(samples, stage.ops, self.job, step, carried)
-        kept.write(step, following)
-        self.reading.advantages(step, samples, columns)
-        return Done(columns, metrics=metrics)
-
-    def _select(self, work: Work, inputs: Inputs, notes: Notes) -> Generator[Answer, None, Done]:
-        samples, step = inputs.joined(sorted(work.ids)), work.item.step
-        notes.ids, notes.tokens = list(work.ids), int(samples.lengths.sum())
-
-        def told() -> tuple[list[str], list[str]]:
-            texts = hosting.decode(samples, self.tokenizer)
-            return [prompt.text for prompt in self._asked(samples, step)], texts
-
-        found = self.selector.select(step, work.item.part, samples, work.wanted, told)
-        yield from found.verdicts
-        batch = generating.with_stand_ins(found.accepted, self.graph.stage(work.item.name).ops)
-        for number, _ in work.parts:
-            yield Part(number, tuple(batch.ids.tolist()), tuple(batch.lengths.tolist()), batch)
-        return Done(metrics=dict(found.metrics), warnings=found.warnings)
-
-    def _asked(self, samples: Samples, step: int) -> list[Prompt]:
-        place = self.selector.first_place(step)
-        return hosting.asked(samples, self.prompts, self.workload, step, place)
-
-    def _verify(self, samples: Samples, op: Op, step: int) -> Done:
-        prompts = self._asked(samples, step)
-        texts = hosting.decode(samples, self.tokenizer)
-        done, report = hosting.verify(samples, op, prompts, texts, self.total)
-        if op.gives[0] in hosting.REWARDS:
-            self.reading.texts(step, samples, prompts, texts, report)
-        return done
-
-    # Weights
-
-    def _publish(self, holding: Holding, model: str, version: int) -> dict[str, Any]:
-        """Notes the digest; this rank's part of the weights, where copies are fed from here."""
-        fed = any(copy.model == model for copy in self.lowered.copies)
-        broadcast = weights.publish(holding, version, fed=fed)
-        return {model: broadcast} if broadcast is not None else {}
 
     def _receive(self, holding: Holding, references: Sequence[Any]) -> None:
         weights.receive(holding, map(self.fetch, references), DTYPES[self.job.dtype])
-        self.holdings.drop_caches(holding)
+        self.holdings.refresh(holding)
 
-    def _reads(self, work: Work, stage: str, model: str, notes: Notes) -> Holding:
-        """What a stage reads a model from; refuses a version that the driver did not launch it for."""
-        holding = self.holdings.for_stage(stage, model)
-        if holding.trainer.is_resting("weights"):
-            raise RunError(f"{work.item} finds {model} at rest in host memory")
-        launched = dict(work.versions)
-        if model in launched:
-            if holding.version != launched[model]:
-                raise RunError(
-                    f"{work.item} was launched for {model}@{launched[model]} and finds @{holding.version}"
-                )
-            notes.reads[model] = holding.version
-            notes.digests[f"{model}@{holding.version}"] = holding.digest
-        return holding
-
-    def _check_versions(self, samples: Samples, step: int) -> None:
-        bounds = [
-            edge.version_bound(step)
-            for stage in self.graph.stages
-            if stage.kind is Kind.GENERATE and self.graph.out_of(stage.name)
-            for edge in self.graph.weights_into(stage.name)
-        ]
-        older = self.graph.selector is not None and KEPT in self.graph.selector.gives
-        training.check_staleness(samples, max(0, min(bounds, default=0) - older), step, step)
-
-    def _rank_in(self, assignment: Assignment) -> tuple[int, int]:
-        """(this worker's data-parallel rank in a gang, ranks)."""
-        parallelism = assignment.parallelism
-        return parallelism.replica_of(assignment.all_lanes().index(self.station.lane)), parallelism.dp
-
-    # What is loaded at first use
-
-    @cached_property
-    def tokenizer(self) -> Any:
-        return load_tokenizer(self.job.models.source("actor"))
-
-    @cached_property
-    def prompts(self) -> Prompts:
-        return load_prompts(self.job, self.tokenizer, "train")
-
-    @cached_property
-    def heldout(self) -> Prompts:
-        return load_prompts(self.job, self.tokenizer, "heldout")
-
-    @cached_property
-    def total(self) -> Total:
-        return make_total(self.job.reward)
-
-    @cached_property
-    def judge(self) -> Total:
-        return make_total(self.job.evaluation_reward)
-
-    @cached_property
-    def respelling(self) -> Respelling | None:
-        return of_reward_model(self.job, self.tokenizer)
-
-    @property
-    def _stop_token_ids(self) -> tuple[int, ...]:
-        eos = self.tokenizer.eos_token_id
-        return () if eos is None else (int(eos),)
+    def _telling(self, doing: str, step: int | None = None) -> AbstractContextManager[None]:
+        """Whoever watches over the workers is told what this one does."""
+        return self._heart.during(doing, step) if self._heart is not None else nullcontext()
 
     @contextmanager
     def _span(self, work: Work) -> Iterator[Notes]:
         notes, start = Notes(), time.monotonic()
-        yield notes
+        with self._telling(str(work.item), work.item.step):
+            yield notes
         span = Span(
             self.station.name,
             self.station.lane,
@@ -433,15 +186,6 @@ class Worker:
             _memory_bytes(self.station),
         )
         self._spans.write(span.to_json())
-
-
-def _demand_finite(holding: Holding, step: int) -> None:
-    """Weights that are no numbers are neither published nor kept."""
-    if not all(bool(tensor.isfinite().all()) for tensor in holding.trainer.parameters.local):
-        raise RunError(
-            f"{holding.model} has weights that are no numbers after the updates of step {step}; "
-            "go on from a checkpoint with a lower learning rate"
-        )
 
 
 def _settle(station: Station) -> None:

@@ -54,7 +54,8 @@ class Scheduler:
 
     steps: run steps first_step … steps - 1, and observers (evaluation) once more at `steps`.
     first_step: where a resumed run goes on; everything before it counts as done and each trained model has version
-    `first_step` everywhere. seed: of the run; with a step's number it says who is in which minibatch.
+    `first_step`, and older ones where an exact edge reads them (`Copy.version_before`). seed: of the run; with a step's
+    number it says who is in which minibatch.
     """
 
     def __init__(self, plan: Plan, steps: int, first_step: int = 0, seed: int = 0) -> None:

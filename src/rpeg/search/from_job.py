@@ -8,11 +8,14 @@ from rpeg.cost import Calibration
 from rpeg.ir import Graph
 from rpeg.job import Job, hardware
 from rpeg.job.records import read_records
+from rpeg.job.rewards import response_seconds
 from rpeg.search.given import Given
 from rpeg.search.placements import MOST_SLOTS
 from rpeg.search.problem import Permissions, Problem
+from rpeg.search.structures import generators
 from rpeg.sim import Facts
 from rpeg.transforms import Transform
+from rpeg.transforms.ahead import GenerationAhead
 from rpeg.transforms.sharing import Sharing
 from rpeg.workload import Lengths, Selection, Workload, constant, lognormal, observed
 
@@ -50,6 +53,8 @@ def from_job(job: Job, memory_bytes: int, calibration: Calibration | None = None
         calibration,
         job.software.engine,
         job.software.trainer,
+        response_seconds(job.reward),
+        response_seconds(job.evaluation_reward),
     )
     assumptions = tuple(
         filter(
@@ -87,7 +92,11 @@ def _selection_source(job: Job) -> str:
 
 def wished(job: Job, graph: Graph) -> tuple[Transform, ...]:
     """The transforms that the job's wishes for its plan name."""
-    return tuple(Sharing.candidates(graph))[:1] if job.plan.actor_critic_sharing else ()
+    sharing = tuple(Sharing.candidates(graph))[:1] if job.plan.actor_critic_sharing else ()
+    how = job.plan.on_new_weights
+    samplers = [stage for stage in generators(graph) if all(op.name == "sample" for op in stage.ops)]
+    ahead = tuple(GenerationAhead(stage.name, how) for stage in samplers) if how != "drain" else ()
+    return (*sharing, *ahead)
 
 
 def permissions_of(job: Job) -> Permissions:
@@ -98,6 +107,7 @@ def permissions_of(job: Job) -> Permissions:
         job.plan.freshness or "exact",
         job.allow.actor_critic_sharing,
         job.allow.behaviour_logprobs,
+        job.allow.keep_kv,
     )
 
 

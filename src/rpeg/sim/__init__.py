@@ -13,6 +13,7 @@ from rpeg.sim.memory import DeviceMemory, device_memory, stages_in
 from rpeg.sim.order import expected, ordered, slot_shifts
 from rpeg.sim.simulate import simulate
 from rpeg.sim.stagecosts import Memo, StageCosts
+from rpeg.sim.staleness import Staleness, staleness
 from rpeg.sim.step import (
     StepTime,
     busy_seconds,
@@ -45,6 +46,7 @@ __all__ = [
     "Link",
     "Memo",
     "StageCosts",
+    "Staleness",
     "SteadySteps",
     "StepTime",
     "Times",
@@ -70,6 +72,7 @@ __all__ = [
     "stage_seconds",
     "stage_trees",
     "stages_in",
+    "staleness",
     "steady_steps",
     "steady_steps_of",
     "step_seconds",

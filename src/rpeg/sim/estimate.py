@@ -18,6 +18,7 @@ from rpeg.sim.memory import DeviceMemory, device_memory
 from rpeg.sim.onestep import one_step
 from rpeg.sim.simulate import simulate
 from rpeg.sim.stagecosts import Memo, StageCosts
+from rpeg.sim.staleness import Staleness, staleness
 from rpeg.sim.step import (
     StepTime,
     drain_steps,
@@ -41,7 +42,7 @@ class Estimate:
     stages: seconds a step on the lane that each keeps busiest.
     occupancy: by lane, the share of the step in which it is busy. mfu: useful FLOP over what all devices could do in
     the step; a busy lane may still use its device badly.
-    measured_share: of the seconds that rest on measurement.
+    measured_share: of the seconds that rest on measurement. staleness: of the samples that the steady steps train on.
     """
 
     step: StepTime
@@ -53,6 +54,7 @@ class Estimate:
     occupancy: Mapping[str, float]
     mfu: float
     measured_share: float
+    staleness: Staleness
 
     @property
     def bound(self) -> Bound:
@@ -117,6 +119,7 @@ def estimate(
         occupancy(trace),
         _per(flops, time.mean_seconds * peak_flops(plan, facts.dtype)),
         _per(measured, seconds),
+        staleness(trace, steady),
     )
 
 

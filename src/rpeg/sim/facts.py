@@ -15,6 +15,7 @@ class Facts:
 
     evaluation_prompts: held-out prompts that an evaluation answers, one response each.
     calibration: measured tables of this machine; None leans on rooflines, and every estimate says so.
+    reward_seconds, evaluation_reward_seconds: what the rewards of a response take beyond a built-in verifier.
     engine, trainer: software stacks that generate, and that train and score, on described hardware.
     """
 
@@ -24,3 +25,5 @@ class Facts:
     calibration: Calibration | None = field(default=None)
     engine: str = "vllm"
     trainer: str = "flash"
+    reward_seconds: float = 0.0
+    evaluation_reward_seconds: float = 0.0

@@ -1,7 +1,7 @@
 """Generation: the protocol (`protocol`), and one file for each backend.
 
 A backend is a module of this package with `BACKEND`, a class that fulfils `GenerationEngine`; its file's name
-is its name in a plan. Nothing else needs to know it.
+is its name in a plan, where `torch` stands for `slots`. Nothing else needs to know it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ import pkgutil
 from rpeg.backends.generation.protocol import GenerationEngine
 from rpeg.errors import InputError, nearest
 
+_ALIASES = {"torch": "slots"}  # what runs over the torch modules that other stages use
+
 
 def backend(name: str) -> type[GenerationEngine]:
-    """The engine class of this name, its libraries now imported. InputError names the nearest known."""
+    """The engine class of this name in a plan. InputError names the nearest known."""
+    name = _ALIASES.get(name, name)
     known = [module.name for module in pkgutil.iter_modules(__path__)]
     if name in known:
         found: type[GenerationEngine] | None = _class(name)

@@ -1,4 +1,5 @@
-"""`Prompts`: prompt passes for admitted requests, each distinct prompt once."""
+"""`Prompts`: prompt passes for admitted requests, each distinct prompt once. Of a response that goes on, what there is
+of it belongs to its prompt here."""
 
 from __future__ import annotations
 
@@ -27,22 +28,22 @@ class Prompts:
         self._kept: tuple[Prompt, Tensor] | None = None
 
     def fill(self, requests: Sequence[Request], first: int) -> Tensor:
-        """(m, vocabulary) logits after each request's prompt, which then lies in slots first, first + 1 …"""
+        """(m, vocabulary) logits after each request's context, which then lies in slots first, first + 1 …"""
         slots: dict[Prompt, list[int]] = {}
         for slot, request in enumerate(requests, first):
-            slots.setdefault(request.prompt, []).append(slot)
+            slots.setdefault(request.context, []).append(slot)
         done: list[Prompt] = []
         logits: list[Tensor] = []
         if self._kept is not None and self._kept[0] in slots:
             done.append(self._kept[0])
             logits.append(self._copy_kept(slots))
-        last = requests[-1].prompt
+        last = requests[-1].context
         for batch in _passes([p for p in slots if p not in done], self._pass_tokens):
             done.extend(batch)
             logits.append(self._pass(batch, slots, last))
         every, row = torch.cat(logits), {prompt: i for i, prompt in enumerate(done)}
         self._kept = (last, every[row[last]].clone())
-        return every[self._tensor([row[request.prompt] for request in requests])]
+        return every[self._tensor([row[request.context] for request in requests])]
 
     def _copy_kept(self, slots: dict[Prompt, list[int]]) -> Tensor:
         assert self._kept is not None

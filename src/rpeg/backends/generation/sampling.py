@@ -62,6 +62,12 @@ def draw(logits: Tensor, sampling: Sampling, uniform: Floats) -> tuple[Ints, Flo
     return tokens.squeeze(-1).cpu().numpy(), logprobs.squeeze(-1).cpu().numpy()
 
 
+def logprobs_of(logits: Tensor, tokens: Tensor) -> Floats:
+    """(n,) the log-probability of one token a row, at temperature 1, in float64. logits: (n, vocabulary)."""
+    found = logits.double().log_softmax(-1).gather(-1, tokens[:, None])
+    return np.asarray(found[:, 0].cpu().numpy())
+
+
 def truncate(weights: Tensor, sampling: Sampling) -> Tensor:
     """Unnormalised probabilities (n, vocabulary) with zeros outside the top-k and then the top-p nucleus.
 

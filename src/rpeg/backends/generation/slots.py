@@ -7,17 +7,20 @@ leave at once and the last rows move into their slots, so that a step costs what
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rpeg.backends.generation.admission import by_prompt, check
 from rpeg.backends.generation.forward import Forward
 from rpeg.backends.generation.prompts import Prompts
-from rpeg.backends.generation.protocol import Request, Response, Sampling
+from rpeg.backends.generation.protocol import Floats, More, Request, Response, Sampling, Setup, nothing_more
 from rpeg.backends.generation.rows import Rows
-from rpeg.backends.generation.sampling import draw
+from rpeg.backends.generation.sampling import draw, logprobs_of
 from rpeg.backends.samples import Ints
 from rpeg.errors import InputError, RunError
 
@@ -61,6 +64,20 @@ class SlotEngine:
         self._forward = Forward(module, device, max_length)
         self._rows: Rows | None = None
         self._prompts: Prompts | None = None
+        self._kept: Rows | None = None  # of a stopped generation, with keys and values in the first slots
+        self._unfinished: tuple[Request, ...] = ()
+        self._stopping = False
+
+    @classmethod
+    def made(cls, setup: Setup) -> Self:
+        """Over the setup's module itself: weights are never held twice."""
+        return cls(
+            setup.module,
+            pad_token_id=setup.pad_token_id,
+            slots=setup.slots,
+            device=setup.device,
+            max_length=setup.max_length,
+        )
 
     @property
     def active(self) -> int:
@@ -73,7 +90,13 @@ class SlotEngine:
         return self._forward.cache.bytes
 
     def generate(
-        self, requests: Sequence[Request], sampling: Sampling, *, seed: int, version: int
+        self,
+        requests: Sequence[Request],
+        sampling: Sampling,
+        *,
+        seed: int,
+        version: int,
+        more: More = nothing_more,
     ) -> Iterator[Response]:
         """Each response as soon as it is finished.
 
@@ -83,8 +106,18 @@ class SlotEngine:
         back at the end. Raises InputError at once for requests that cannot be served; RunError for logits
         that are no numbers.
         """
-        _check(requests, sampling, self._forward)
-        return self._run(_by_prompt(requests), sampling, seed, version)
+        self._check(requests, sampling)
+        self._stopping = False
+        return self._run(deque(by_prompt(requests)), sampling, seed, version, more)
+
+    def stop(self) -> None:
+        """Ends the generation that goes on after the step under way."""
+        self._stopping = True
+
+    @property
+    def unfinished(self) -> tuple[Request, ...]:
+        """What the last generation has left where it was stopped."""
+        return self._unfinished
 
     def start(self, sampling: Sampling, *, rows: int, seed: int = 0, version: int = 0) -> None:
         """Makes room for `rows` rows, none of them active. Raises RunError if a generation is going on."""
@@ -97,15 +130,39 @@ class SlotEngine:
 
     def clear(self) -> None:
         """Abandons all rows. KV buffers stay for the next call."""
-        self._rows = self._prompts = None
+        self._rows = self._prompts = self._kept = None
+
+    @torch.no_grad()
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """Copies weights into the module, but for those that are the module's own. RunError while rows are active."""
+        self._demand_idle()
+        own = dict(self.module.named_parameters(remove_duplicate=False))
+        for name, tensor in weights:
+            if own[name] is not tensor:
+                own[name].copy_(tensor)
+
+    def score(self, tokens: Ints) -> Floats:
+        """(n - 1,) log-probabilities of the n tokens after the first, at temperature 1: each by a prompt pass of its own
+        and the draw's own arithmetic."""
+        self._demand_idle()
+        n, training = len(tokens) - 1, self.module.training
+        requests = [Request(end, end, tuple(tokens[:end].tolist())) for end in range(1, n + 1)]
+        first = len(self._kept) if self._kept is not None else 0
+        with self._forward.mode():
+            self._forward.cache.reserve(first + n + 1, n)
+            prompts = Prompts(self._forward, first + n, self._pad, self._prefill_tokens)
+            logprobs = logprobs_of(prompts.fill(requests, first), self._tensor(tokens[1:]))
+        self.module.train(training)
+        return logprobs
 
     def drop_caches(self) -> None:
         """To be called when the weights have changed. Raises RunError while rows depend on the old ones.
 
-        No row reads what another call has written, so the buffers can stay; `sleep` frees them.
+        The rows of a stopped generation are forgotten. No row reads what another call has written, so the
+        buffers can stay; `sleep` frees them.
         """
-        if self.active:
-            raise RunError(f"{self.active} rows are active; exhaust or close the iterator before new weights")
+        self._demand_idle()
+        self._kept = None
 
     def sleep(self) -> None:
         """Frees the KV buffers; the next call allocates them anew. Raises RunError while rows are active."""
@@ -119,7 +176,7 @@ class SlotEngine:
         if first + len(requests) > rows.capacity:
             raise InputError(f"{len(requests)} requests for {rows.capacity - first} free rows")
         with self._forward.mode():
-            self._reserve(max(len(request.prompt) for request in requests) + 1)
+            self._reserve(max(len(request.context) for request in requests) + 1)
             rows.admit(requests)
             return self._advance(self._prompts.fill(requests, first), first)
 
@@ -153,24 +210,52 @@ class SlotEngine:
         active.record(np.full(rows, self._pad, dtype=np.int64), np.zeros(rows))
 
     def _run(
-        self, waiting: Sequence[Request], sampling: Sampling, seed: int, version: int
+        self, waiting: deque[Request], sampling: Sampling, seed: int, version: int, more: More
     ) -> Iterator[Response]:
-        rows = min(self.slots, len(waiting))
         training = self.module.training
-        self.start(sampling, rows=rows, seed=seed, version=version)
+        rows = self.slots if more is not nothing_more else min(self.slots, len(waiting))
+        waiting = self._go_on(waiting, sampling, rows=rows, seed=seed, version=version)
         enough = max(1, round(rows * _REFILL_SHARE))
-        served = 0
         try:
-            while served < len(waiting) or self.active:
-                free, left = rows - self.active, len(waiting) - served
-                if left and free >= min(enough, left):
-                    served += min(free, left)
-                    yield from self.prefill(waiting[served - min(free, left) : served])
+            while self._asks(waiting, sampling, more):
+                free = rows - self.active
+                if waiting and free >= min(enough, len(waiting)):
+                    yield from self.prefill([waiting.popleft() for _ in range(min(free, len(waiting)))])
                 if self.active:
                     yield from self.decode()
-        finally:
+            kept = self._started() if self.active else None
+            self._unfinished = (*(kept.unfinished() if kept is not None else ()), *waiting)
             self.clear()
+            self._kept = kept
+        finally:
+            self._stopping = False
+            self._rows = self._prompts = None
             self.module.train(training)
+
+    def _asks(self, waiting: deque[Request], sampling: Sampling, more: More) -> bool:
+        """Whether there is a step to do; takes further requests in."""
+        further = more()
+        self._check(further, sampling)
+        waiting.extend(further)
+        return not self._stopping and bool(waiting or self.active)
+
+    def _go_on(
+        self, waiting: deque[Request], sampling: Sampling, *, rows: int, seed: int, version: int
+    ) -> deque[Request]:
+        """Starts with those rows of a stopped generation that are asked for; returns the other requests."""
+        kept, self._kept, self._unfinished = self._kept, None, ()
+        self.start(sampling, rows=rows, seed=seed, version=version)
+        if kept is None or (kept.sampling, kept.seed) != (sampling, seed):
+            return waiting
+        asked, there = set(waiting), kept.unfinished()
+        others = np.asarray([slot for slot, row in enumerate(there) if row not in asked], dtype=np.int64)
+        with self._forward.mode():
+            self._remove(kept, others)
+        kept.resize(rows)
+        kept.version = version
+        self._rows = kept
+        here = set(kept.unfinished())
+        return deque(request for request in waiting if request not in here)
 
     def _advance(self, logits: Tensor, first: int) -> list[Response]:
         """Draws a token for each row from `first` on and takes out the rows that are finished with it."""
@@ -188,11 +273,23 @@ class SlotEngine:
         if not len(finished):
             return []
         responses = [rows.response(slot) for slot in finished.tolist()]
-        sources, targets = rows.remove(finished)
+        self._remove(rows, finished)
+        return responses
+
+    def _remove(self, rows: Rows, slots: Ints) -> None:
+        """Takes rows out and moves the last ones, with what is cached of them, into the holes."""
+        sources, targets = rows.remove(slots)
         if len(sources):
             width = int(rows.positions[targets].max())
             self._forward.cache.copy(self._tensor(sources), self._tensor(targets), width)
-        return responses
+
+    def _check(self, requests: Sequence[Request], sampling: Sampling) -> None:
+        forward = self._forward
+        check(requests, sampling, vocabulary=forward.vocabulary, max_length=forward.max_length)
+
+    def _demand_idle(self) -> None:
+        if self.active:
+            raise RunError(f"{self.active} rows are active; exhaust or close the iterator before new weights")
 
     def _started(self) -> Rows:
         if self._rows is None:
@@ -204,42 +301,6 @@ class SlotEngine:
 
     def _tensor(self, values: Ints) -> Tensor:
         return torch.from_numpy(values).to(self._forward.device)
-
-
-def _by_prompt(requests: Sequence[Request]) -> list[Request]:
-    """Requests of one prompt one after another, prompts by first appearance."""
-    rank: dict[tuple[int, ...], int] = {}
-    for request in requests:
-        rank.setdefault(request.prompt, len(rank))
-    return sorted(requests, key=lambda request: rank[request.prompt])
-
-
-def _check(requests: Sequence[Request], sampling: Sampling, forward: Forward) -> None:
-    """Raises InputError for what could only fail later, or be wrong in silence."""
-    if len({request.id for request in requests}) < len(requests):
-        raise InputError("two requests have the same id, which would give them the same randomness")
-    unknown = [token for token in sampling.stop_token_ids if not 0 <= token < forward.vocabulary]
-    if unknown:
-        raise InputError(f"stop token {unknown[0]} is not in the vocabulary of {forward.vocabulary}")
-    for request in requests:
-        _check_prompt(request, sampling, forward)
-
-
-def _check_prompt(request: Request, sampling: Sampling, forward: Forward) -> None:
-    prompt = request.prompt
-    if not prompt:
-        raise InputError(f"request {request.id} has an empty prompt; give it at least a start token")
-    if min(prompt) < 0 or max(prompt) >= forward.vocabulary:
-        raise InputError(
-            f"request {request.id} has token {max(prompt)}, outside the vocabulary of {forward.vocabulary}: "
-            "tokenizer and model do not belong together"
-        )
-    if len(prompt) + sampling.max_new_tokens > forward.max_length:
-        raise InputError(
-            f"request {request.id}: prompt of {len(prompt)} tokens + max_new_tokens "
-            f"{sampling.max_new_tokens} exceed the context limit of {forward.max_length}; "
-            "shorten either or raise the limit"
-        )
 
 
 BACKEND = SlotEngine

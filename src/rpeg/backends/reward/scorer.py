@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rpeg.backends.reward.failure import Failed, Raised, TimedOut, describe
+from rpeg.backends.reward.pool import FunctionPool
 from rpeg.backends.reward.process import FunctionProcess
 from rpeg.errors import InputError, RpegError, RunError
 from rpeg.job.rewards import Reward
@@ -39,12 +41,14 @@ class RewardReport:
 class Scorer:
     """A verifier with its policies; a context manager, since a user's function has a process.
 
-    A `python:` function, and a built-in verifier that is `ISOLATED`, runs in a process of its own and is killed at
-    `time_limit_seconds` a sample, so n samples take n limits at most. The others run here: they take linear time.
+    A `python:` function, and a built-in verifier that is `ISOLATED`, runs in `workers` processes of its own and is killed
+    at `time_limit_seconds` a sample, so n samples take n / workers limits at most. The others run here: they take linear
+    time.
     """
 
     verifier: Verifier
     zero_truncated: bool = False
+    workers: int = 1
 
     def score(
         self,
@@ -55,28 +59,40 @@ class Scorer:
     ) -> RewardReport:
         """Scores of n responses. truncated: which were cut at the maximum length (`finish` is length)."""
         scores = np.zeros(len(responses))
-        failed = timed_out = cut = 0
+        failed = timed_out = 0
         reason = ""
-        for row, (prompt, response, answer, short) in enumerate(
-            zip(prompts, responses, answers, truncated, strict=True)
-        ):
-            if short and self.zero_truncated:
-                cut += 1
-                continue
-            try:
-                scores[row] = _finite(self.verifier(prompt, response, answer))
-            except TimedOut:
+        rows = [row for row in range(len(responses)) if not (truncated[row] and self.zero_truncated)]
+        cut = len(responses) - len(rows)
+        asked = ((prompts[row], responses[row], answers[row]) for row in rows)
+        for row, found in zip(rows, self._all(asked), strict=True):
+            if isinstance(found, TimedOut):
                 timed_out += 1
-            except RpegError:  # the reward cannot be computed at all
-                raise
-            except Exception as error:  # noqa: BLE001  (whatever a verifier raises)
+            elif isinstance(found, Exception):
                 failed += 1
-                reason = reason or (str(error) if isinstance(error, Failed) else describe(error))
+                reason = reason or (str(found) if isinstance(found, Failed) else describe(found))
+            else:
+                scores[row] = found
         return RewardReport(scores, failed, timed_out, cut, reason)
 
+    def _all(self, asked: Iterable[tuple[str, str, str]]) -> Iterator[float | Exception]:
+        """The score of each, or why it has none, in order."""
+        if self.workers == 1:
+            yield from map(self._one, asked)
+            return
+        with ThreadPoolExecutor(self.workers) as threads:
+            yield from threads.map(self._one, asked)
+
+    def _one(self, sample: tuple[str, str, str]) -> float | Exception:
+        try:
+            return _finite(self.verifier(*sample))
+        except RpegError:  # the reward cannot be computed at all
+            raise
+        except Exception as error:  # noqa: BLE001  (whatever a verifier raises)
+            return error
+
     def close(self) -> None:
-        """End the verifier's process, if it has one."""
-        if isinstance(self.verifier, FunctionProcess):
+        """End the verifier's processes, if it has any."""
+        if isinstance(self.verifier, FunctionPool):
             self.verifier.close()
 
     def __enter__(self) -> Scorer:
@@ -90,11 +106,13 @@ class Scorer:
 
 def make_scorer(reward: Reward) -> Scorer:
     """The scorer that a job's `reward` section asks for. InputError when a function cannot be imported."""
-    return Scorer(make_verifier(reward), reward.truncated == "zero")
+    verifier = make_verifier(reward)
+    workers = len(verifier.processes) if isinstance(verifier, FunctionPool) else 1
+    return Scorer(verifier, reward.truncated == "zero", workers)
 
 
 def make_verifier(reward: Reward) -> Verifier:
-    """A built-in `reward` by its name, or a function in a process that has started."""
+    """A built-in `reward` by its name, or a function in processes of which one has started."""
     reference = reward.name
     if not reward.is_function:
         module = importlib.import_module(f"{_VERIFIERS}.{reward.name}")
@@ -102,9 +120,14 @@ def make_verifier(reward: Reward) -> Verifier:
             verifier: Verifier = module.reward
             return verifier
         reference = f"python:{_VERIFIERS}.{reward.name}:reward"
-    process = FunctionProcess(reference, reward.import_from, reward.time_limit_seconds, reward.options)
-    process.start()
-    return process
+    pool = FunctionPool(
+        [
+            FunctionProcess(reference, reward.import_from, reward.time_limit_seconds, reward.options)
+            for _ in range(reward.workers)
+        ]
+    )
+    pool.start()
+    return pool
 
 
 def check_reward(reward: Reward, prompt: str = "1 + 1 =", answer: str = "2") -> None:

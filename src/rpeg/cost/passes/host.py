@@ -9,9 +9,12 @@ from rpeg.cost.tree import Cost, sequence
 _SAMPLE_SECONDS = {"reward": 5e-5, "columns": 2e-5, "join": 5e-6, "collect": 1e-5}
 
 
-def reward(samples: int, timing: Timing) -> Cost:
-    """Decoding responses and verifying them."""
-    return sequence("reward", [_per_sample("reward", samples, timing)])
+def reward(samples: int, timing: Timing, own_seconds: float = 0.0) -> Cost:
+    """Decoding responses and verifying them. own_seconds: of each, what the job's own rewards take beyond that."""
+    steps = [_per_sample("reward", samples, timing)]
+    if own_seconds:
+        steps.append(Cost("own reward", samples * own_seconds, bound="host", count=samples))
+    return sequence("reward", steps)
 
 
 def columns(samples: int, timing: Timing) -> Cost:

@@ -148,7 +148,7 @@ class HardwareCosts:
 
     def _host(self, stage: Stage, batch: Batch) -> list[Cost]:
         if any(op.name in ("verify", "reward") for op in stage.ops):
-            return [cost.reward(len(batch.ids), self._host_timing)]
+            return [cost.reward(len(batch.ids), self._host_timing, self._facts.reward_seconds)]
         return [cost.columns(len(batch.ids) or self._plan.workload.samples, self._host_timing)]
 
     def _moved(self, stage: Stage, assignment: Assignment, batch: Batch) -> Cost:

@@ -1,0 +1,53 @@
+"""What a worker reads at first use: tokenizer, prompts and rewards."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from rpeg.backends.data import Prompts, load_prompts, load_tokenizer
+from rpeg.backends.data.respelling import Respelling, of_reward_model
+from rpeg.backends.reward.total import Total, make_total
+from rpeg.job import Job
+
+
+class Materials:
+    """Of a job; each is loaded when it is first asked for."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    def close(self) -> None:
+        """Ends the processes of rewards that were made."""
+        for name in ("total", "judge"):
+            if name in self.__dict__:
+                getattr(self, name).close()
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        return load_tokenizer(self.job.models.source("actor"))
+
+    @cached_property
+    def prompts(self) -> Prompts:
+        return load_prompts(self.job, self.tokenizer, "train")
+
+    @cached_property
+    def heldout(self) -> Prompts:
+        return load_prompts(self.job, self.tokenizer, "heldout")
+
+    @cached_property
+    def total(self) -> Total:
+        return make_total(self.job.reward)
+
+    @cached_property
+    def judge(self) -> Total:
+        return make_total(self.job.evaluation_reward)
+
+    @cached_property
+    def respelling(self) -> Respelling | None:
+        return of_reward_model(self.job, self.tokenizer)
+
+    @property
+    def stop_token_ids(self) -> tuple[int, ...]:
+        eos = self.tokenizer.eos_token_id
+        return () if eos is None else (int(eos),)
