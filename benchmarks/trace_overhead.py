@@ -48,7 +48,7 @@ WARM = 2
 
 @dataclass
 class Spent:
-    """CPU seconds inside the functions that are watched, and how often they were called; one inside another counts once."""
+    """CPU seconds inside the functions that are watched, and calls of them; one inside another counts once."""
 
     seconds: float = 0.0
     calls: int = 0

@@ -16,7 +16,7 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, TypeVar, cast, get_args
+from typing import Any, TypeVar, cast, get_args
 
 from rpeg.errors import InputError
 from rpeg.fields import Fields, parse_json, read_json, read_text, shown
@@ -26,25 +26,24 @@ from rpeg.trace.span import Span
 from rpeg.trace.trace import Source, Trace
 
 SCHEMA = 1
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 T = TypeVar("T")
 
 
-_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
-
-
 class JsonLines:
-    """A file to which JSON objects are appended, one a line, each line flushed whole.
+    """A file to which JSON objects are appended, one a line, each line given to the system whole.
 
-    It is written to while devices work: the encoder is made once, and no layer of text lies between it and the file.
+    It is written to while devices work: the encoder is made once, and no layer lies between it and the file.
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("ab")
+        self._file = path.open("ab", buffering=0)
 
     def write(self, value: dict[str, Any]) -> None:
-        self._file.write(f"{_encode(value)}\n".encode())
-        self._file.flush()
+        line = f"{_ENCODER.encode(value)}\n".encode()
+        while line:  # a disk that is full takes a part, and refuses the rest with an error
+            line = line[self._file.write(line) :]
 
     def close(self) -> None:
         self._file.close()
@@ -67,6 +66,12 @@ def begin_stretch(run: Path, source: Source, steps: int, first_step: int, seed: 
     told = {} if seed is None else {"seed": seed}
     (directory / "header.json").write_text(json.dumps(header | told) + "\n")
     return directory
+
+
+def sources(run: Path) -> tuple[Source, ...]:
+    """Who did the work of each stretch in a run's directory, in order. Raises InputError for a header without sense."""
+    headers = sorted(run.glob("trace-*/header.json"), key=lambda path: _number(path.parent))
+    return tuple(_read_header(header)[0] for header in headers)
 
 
 def end_stretch(directory: Path) -> None:

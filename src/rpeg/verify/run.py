@@ -70,19 +70,23 @@ def every_sample_counts_once(run: Sequence[Evidence]) -> Iterator[Breach]:
 
 
 def resumed_weights_are_those_left(run: Sequence[Evidence]) -> Iterator[Breach]:
-    """What a stretch tells of its first version is what the step before it made, in the stretch that counts."""
+    """What a stretch tells of versions that it begins with is what the steps before made, in the stretch that counts."""
     for i, evidence in enumerate(run[1:], 1):
         first = evidence.trace.first_step
-        owner = effective_stretches([e.trace.first_step for e in run[:i]], first).get(first - 1)
-        if owner is None:
-            continue
-        left = _digests(run[owner], first)
-        for name, (digest, span) in _digests(evidence, first).items():
-            if name in left and left[name][0] != digest:
-                yield (
-                    f"stretch {i + 1} begins with {name} of digest {digest}; stretch {owner + 1} left {left[name][0]}",
-                    (left[name][1], span),
-                )
+        owners = effective_stretches([e.trace.first_step for e in run[:i]], first)
+        oldest = min((copy.version_before(first) for copy in evidence.lowered.copies), default=first)
+        for version in range(oldest, first + 1):
+            owner = owners.get(version - 1)
+            if owner is None:
+                continue
+            left = _digests(run[owner], version)
+            for name, (digest, span) in _digests(evidence, version).items():
+                if name in left and left[name][0] != digest:
+                    yield (
+                        f"stretch {i + 1} begins with {name} of digest {digest}; stretch {owner + 1} left "
+                        f"{left[name][0]}",
+                        (left[name][1], span),
+                    )
 
 
 def _digests(evidence: Evidence, version: int) -> dict[str, tuple[str, Span]]:
