@@ -40,7 +40,9 @@ def _graph(name: str, **hyper: object) -> Graph:
     return graph
 
 
-PROPOSED = tuple(kind for kind in transforms().values() if kind is not GenerationAhead)  # it has no candidates
+PROPOSED = tuple(
+    kind for kind in transforms().values() if kind is not GenerationAhead
+)  # it has no candidates
 
 
 @cache

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from typing import Any
 
-from rpeg.backends.generation.protocol import Request, Response, to_samples
+from rpeg.backends.generation.protocol import Generates, Request, Response, to_samples
+from rpeg.backends.generation.turns import Turns
 from rpeg.backends.samples import Samples
 from rpeg.errors import RunError
 from rpeg.ir import KEPT, Edge, Kind, OnNewWeights, Stage
@@ -40,6 +41,7 @@ class DeviceStages:
         self.lowered, self.holdings, self.materials, self.selector = lowered, holdings, materials, selector
         self._reports = training.Reports()
         self._ahead: dict[str, Ahead] = {}
+        self._turns: dict[str, Turns] = {}
 
     def run(self, work: Work, stage: Stage, inputs: Inputs, notes: Notes) -> Generator[Answer, None, Done]:
         """A `Part` for each base part of a generator; returns the end."""
@@ -62,7 +64,7 @@ class DeviceStages:
         sampling = generating.sampling_of(
             self.job, self.materials.stop_token_ids, temperature=0.0 if greedy else None
         )
-        engine = self.holdings.engine(stage.name)
+        engine = self._generates(stage.name)
         edge = next(edge for edge in self.graph.weights_into(stage.name) if edge.model == holding.model)
         ahead = self._ahead.setdefault(stage.name, Ahead()) if edge.on_new_weights is not DRAIN else None
 
@@ -93,7 +95,17 @@ class DeviceStages:
         metrics = {} if greedy else generating.rollout_metrics(batches)
         if ahead is not None:
             metrics |= {"sum/ahead_tokens": float(ahead.carried), "sum/again_tokens": float(ahead.dropped)}
-        return Done(metrics=metrics)
+        called, warnings = generating.of_calls(engine)
+        return Done(metrics={} if greedy else metrics | called, warnings=warnings)
+
+    def _generates(self, stage: str) -> Generates:
+        """The engine of a stage, with the job's tool between turns if it has one."""
+        engine = self.holdings.engine(stage)
+        if self.job.tools is None:
+            return engine
+        if stage not in self._turns:
+            self._turns[stage] = self.materials.in_turns(engine)
+        return self._turns[stage]
 
     def _following(self, work: Work, edge: Edge, version: int) -> list[Request]:
         """The next step's requests of a generator's replica, if tokens of this version may be trained at it."""
@@ -115,7 +127,7 @@ class DeviceStages:
         sampling = generating.sampling_of(
             self.job, self.materials.stop_token_ids, temperature=asked.temperature
         )
-        engine = self.holdings.engine(stage.name)
+        engine = self._generates(stage.name)
         answers = to_samples(engine.generate(requests, sampling, seed=self.job.seed, version=holding.version))
         notes.tokens = int(answers.lengths.sum())
         texts, own = (
