@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable
+from pathlib import Path
 from typing import Any
 
 from rpeg.backends.generation.protocol import Generates, Request, Response, to_samples
@@ -18,8 +19,10 @@ from rpeg.runtime.inputs import Inputs
 from rpeg.runtime.materials import Materials
 from rpeg.runtime.mismatch import batch_metrics
 from rpeg.runtime.notes import Notes
+from rpeg.runtime.run_directory import WRITTEN
+from rpeg.runtime.saving import Saver
 from rpeg.runtime.selecting import Selector
-from rpeg.runtime.work import Answer, Done, Part, Station, Work
+from rpeg.runtime.work import Answer, Done, Part, Save, Station, Work
 from rpeg.schedule import share
 
 DRAIN = OnNewWeights.DRAIN
@@ -42,6 +45,7 @@ class DeviceStages:
         self._reports = training.Reports()
         self._ahead: dict[str, Ahead] = {}
         self._turns: dict[str, Turns] = {}
+        self.saver = Saver()
 
     def run(self, work: Work, stage: Stage, inputs: Inputs, notes: Notes) -> Generator[Answer, None, Done]:
         """A `Part` for each base part of a generator; returns the end."""
@@ -85,13 +89,16 @@ class DeviceStages:
 
         responses = generating.once_a_prompt(requests, answer) if greedy else answer(requests)
         group = self.workload.samples_per_prompt if generating.streams_by_group(self.graph, stage.name) else 1
-        batches = []
+        batches, tells = [], holding.trainer.grid.speaks
         for number, part in generating.in_parts(responses, work.parts, group):
             batch = generating.with_stand_ins(to_samples(part), stage.ops)
             batches.append(batch)
             notes.ids += batch.ids.tolist()
             notes.tokens += int(batch.lengths.sum())
-            yield Part(number, tuple(batch.ids.tolist()), tuple(batch.lengths.tolist()), batch)
+            if tells:
+                yield Part(number, tuple(batch.ids.tolist()), tuple(batch.lengths.tolist()), batch)
+        if not tells:
+            return Done()
         metrics = {} if greedy else generating.rollout_metrics(batches)
         if ahead is not None:
             metrics |= {"sum/ahead_tokens": float(ahead.carried), "sum/again_tokens": float(ahead.dropped)}
@@ -130,6 +137,8 @@ class DeviceStages:
         engine = self._generates(stage.name)
         answers = to_samples(engine.generate(requests, sampling, seed=self.job.seed, version=holding.version))
         notes.tokens = int(answers.lengths.sum())
+        if not holding.trainer.grid.speaks:
+            return Done()
         texts, own = (
             hosting.decode(answers, self.materials.tokenizer),
             [prompts[request.group] for request in requests],
@@ -175,6 +184,7 @@ class DeviceStages:
 
     def _train(self, work: Work, stage: Stage, inputs: Inputs, notes: Notes) -> Done:
         """The last item of a step publishes, saves and reports; of a stream of minibatches those before only update."""
+        self.saver.check()
         step, assignment = work.item.step, self.plan.assignment(stage.name)
         rank, ranks = self._rank_in(assignment)
         tells = assignment.all_lanes()[0] == self.station.lane
@@ -204,18 +214,33 @@ class DeviceStages:
         notes.tokens = int(samples.take(notes.ids).lengths.sum())
         if not self.lowered.ends(slot):
             return Done()
+        marks = self._save(work.save, step + 1, stage.models) if work.save is not None else ()
         metrics = self._reports.take(stage.name)
-        return Done(published=published, metrics=metrics if tells else {})
+        return Done(published=published, metrics=metrics if tells else {}, marks=marks)
+
+    def _save(self, save: Save, version: int, models: Iterable[str]) -> tuple[Path, ...]:
+        """Copies what is to be saved of these models' version and begins to write it; collective over their block."""
+        self.saver.begin()
+        wanted = [] if save.state is None else [(save.state, "")]
+        wanted += [(directory, f"@{version}") for directory in save.weights]
+        marks = []
+        for model in models if wanted else ():
+            snapshot = self.holdings.trained[model].trainer.snapshot(optimizer=save.state is not None)
+            for directory, suffix in wanted:
+                marks.append(directory / f"{WRITTEN}{model}{suffix}-{self.station.lane}")
+                part = snapshot if not suffix else snapshot.weights()
+                self.saver.save(part, directory / f"{model}{suffix}", marks[-1])
+        if save.waits:
+            self.saver.begin()
+        return tuple(marks)
 
     def _end_step(self, work: Work, holding: Holding, notes: Notes) -> dict[str, Any]:
-        """The new version of a model: noted, sent where copies are fed, and saved where a checkpoint is due."""
+        """The new version of a model: noted, and sent where copies are fed."""
         holding.version = work.item.step + 1
         published = self.publish(holding)
         notes.makes[holding.model] = holding.version
         notes.digests[f"{holding.model}@{holding.version}"] = holding.digest
         self.holdings.refresh(holding)
-        if work.save is not None:
-            holding.trainer.state(str(work.save / holding.model))
         return published
 
     def publish(self, holding: Holding) -> dict[str, Any]:

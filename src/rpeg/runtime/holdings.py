@@ -14,7 +14,8 @@ import torch
 from rpeg import cost
 from rpeg.backends.generation import backend
 from rpeg.backends.generation.protocol import GenerationEngine, Setup
-from rpeg.backends.models import Headed, load_model
+from rpeg.backends.headed import Headed
+from rpeg.backends.models import load_model
 from rpeg.backends.reward_model import load_reward_model
 from rpeg.backends.training.grid import Grid, Groups, make_grid
 from rpeg.backends.training.optimizer import OptimizerConfig
@@ -90,6 +91,24 @@ class Holdings:
             self._engines[stage] = shared[0] if shared else self._make_engine(stage, holding, alike)
         return self._engines[stage]
 
+    def versions_at_start(self, model: str) -> list[int]:
+        """Of a model that is trained here, those that a run's begin needs, oldest first: older than the last one are
+        those that exact edges read."""
+        first = self.station.first_step
+        oldest = min(
+            (c.version_before(first) for c in self.lowered.copies if c.model == model), default=first
+        )
+        return list(range(oldest, first + 1))
+
+    def take_version(self, holding: Holding, version: int) -> None:
+        """Brings a trainer to a version that the run begins with, in ascending order: 0 is what it was made with, others
+        are in the checkpoint, the last one with the optimizer's state."""
+        holding.version, checkpoint = version, self.station.checkpoint
+        if checkpoint is not None and version == self.station.first_step:
+            holding.trainer.load_state(str(checkpoint / holding.model))
+        elif checkpoint is not None and version > 0:
+            holding.trainer.load_weights(checkpoint / f"{holding.model}@{version}")
+
     def _make_engine(self, stage: str, holding: Holding, alike: list[str]) -> GenerationEngine:
         policy, lengths, sampling = holding.trainer.model, self.job.lengths, self.job.sampling
         name, pad = self.plan.assignment(stage).backend, policy.hf.config.pad_token_id
@@ -120,8 +139,13 @@ class Holdings:
                 self._check(engine, holding)
 
     def _check(self, engine: GenerationEngine, holding: Holding) -> None:
-        """The canary of an engine. A part of a model has no log-probabilities of its own."""
-        if holding.trainer.grid.cuts or holding.trainer.sharded:
+        """The canary of an engine. Stages and shards have no log-probabilities of their own. Collective over tp."""
+        grid = holding.trainer.grid
+        if (
+            grid.parallelism.devices_per_replica > grid.size("tp")
+            or grid.size("ep") > 1
+            or holding.trainer.sharded
+        ):
             return
         tokens = canary_tokens(holding.trainer.model.vocab_size)
         expected = holding.trainer.canary(tokens)[: len(tokens) - 1]  # values of a second head come after
@@ -226,10 +250,7 @@ class Holdings:
             device=self.device,
             constant=self.plan.graph.trainer(model) is None,
         )
-        holding = Holding(model, trainer, self.station.first_step)
-        if optimizer is not None and self.station.checkpoint is not None:
-            trainer.load_state(str(self.station.checkpoint / model))
-        return holding
+        return Holding(model, trainer, self.station.first_step)
 
     def _load_module(self, model: str, device: torch.device) -> Headed:
         heads, directory = self.plan.graph.model(model).heads, self.station.models[model]

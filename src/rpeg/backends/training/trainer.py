@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +17,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from rpeg.backends.models import Headed, Wanted, named_parameters
+from rpeg.backends.headed import Headed, named_parameters
+from rpeg.backends.models import Wanted
 from rpeg.backends.samples import Array, Ints, Samples
 from rpeg.backends.training import checkpoint, collectives
 from rpeg.backends.training.adamw import AdamW
@@ -307,6 +309,14 @@ class Trainer:
     def state(self, directory: str) -> None:
         """Writes parameters, moments and counts; loads onto any number of ranks. Collective."""
         checkpoint.save(self, directory)
+
+    def snapshot(self, *, optimizer: bool = True) -> checkpoint.Snapshot:
+        """What `state` writes, copied to the host; without `optimizer` the weights alone. Collective."""
+        return checkpoint.snapshot(self, optimizer=optimizer)
+
+    def load_weights(self, directory: Path) -> None:
+        """Takes the weights alone of what a snapshot wrote. Collective when sharded."""
+        checkpoint.load_weights(self, directory)
 
     def load_state(self, directory: str) -> None:
         """Takes what `state` wrote. InputError where it is of another model. Collective when sharded."""
