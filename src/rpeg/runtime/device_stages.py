@@ -7,7 +7,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from rpeg.backends.generation.protocol import Request, Response, to_samples
+from rpeg.backends.generation.protocol import Generates, Request, Response, to_samples
+from rpeg.backends.generation.turns import Turns
 from rpeg.backends.samples import Samples
 from rpeg.errors import RunError
 from rpeg.ir import KEPT, Edge, Kind, OnNewWeights, Stage
@@ -44,6 +45,7 @@ class DeviceStages:
         self.lowered, self.holdings, self.materials, self.selector = lowered, holdings, materials, selector
         self._reports = training.Reports()
         self._ahead: dict[str, Ahead] = {}
+        self._turns: dict[str, Turns] = {}
         self.saver = Saver()
 
     def run(self, work: Work, stage: Stage, inputs: Inputs, notes: Notes) -> Generator[Answer, None, Done]:
@@ -72,7 +74,7 @@ class DeviceStages:
         sampling = generating.sampling_of(
             self.job, self.materials.stop_token_ids, temperature=0.0 if greedy else None
         )
-        engine = self.holdings.engine(stage.name)
+        engine = self._generates(stage.name)
         edge = next(edge for edge in self.graph.weights_into(stage.name) if edge.model == holding.model)
         ahead = self._ahead.setdefault(stage.name, Ahead()) if edge.on_new_weights is not DRAIN else None
 
@@ -110,7 +112,17 @@ class DeviceStages:
         if ahead is not None:
             metrics |= {"sum/ahead_tokens": float(ahead.carried), "sum/again_tokens": float(ahead.dropped)}
         left = hand_over and migrating.handed_over(hand_over.beyond, engine.unfinished)
-        return Done(left, metrics=metrics)
+        called, warnings = generating.of_calls(engine)
+        return Done(left, metrics={} if greedy else metrics | called, warnings=warnings)
+
+    def _generates(self, stage: str) -> Generates:
+        """The engine of a stage, with the job's tool between turns if it has one."""
+        engine = self.holdings.engine(stage)
+        if self.job.tools is None:
+            return engine
+        if stage not in self._turns:
+            self._turns[stage] = self.materials.in_turns(engine)
+        return self._turns[stage]
 
     def _following(self, work: Work, edge: Edge, version: int) -> list[Request]:
         """The next step's requests of a generator's replica, if tokens of this version may be trained at it."""
@@ -132,7 +144,7 @@ class DeviceStages:
         sampling = generating.sampling_of(
             self.job, self.materials.stop_token_ids, temperature=asked.temperature
         )
-        engine = self.holdings.engine(stage.name)
+        engine = self._generates(stage.name)
         answers = to_samples(engine.generate(requests, sampling, seed=self.job.seed, version=holding.version))
         notes.tokens = int(answers.lengths.sum())
         if not holding.trainer.grid.speaks:

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from rpeg.backends.generation.protocol import Request, Response, Sampling
+from rpeg.backends.generation.protocol import Generates, Request, Response, Sampling
+from rpeg.backends.generation.turns import Turns
 from rpeg.backends.samples import Samples
 from rpeg.ir import Graph, Op, Unit
 from rpeg.job import Job
@@ -109,3 +110,21 @@ def rollout_metrics(batches: Sequence[Samples]) -> dict[str, float]:
         finish["response_tokens"] += int(batch.lengths.sum())
         finish["truncated"] += int((batch.sample["finish"] == 0).sum())
     return {f"sum/{name}": float(count) for name, count in finish.items()}
+
+
+def of_calls(engine: Generates) -> tuple[dict[str, float], tuple[str, ...]]:
+    """What became of the calls of tools since it was last asked: sums, and a sentence where some failed."""
+    if not isinstance(engine, Turns):
+        return {}, ()
+    called = engine.take_called()
+    counts = {
+        "calls": called.calls,
+        "failed": called.failed,
+        "timed_out": called.timed_out,
+        "tokens": called.tokens,
+        "seconds": called.seconds,
+    }
+    warnings = (
+        (f"calls of the tool fail, and responses read an error: {called.failure}",) if called.failure else ()
+    )
+    return {f"sum/tool_{name}": float(count) for name, count in counts.items()}, warnings

@@ -115,7 +115,7 @@ def train(
 ) -> Outcome:
     """Runs the job. Raises InputError before anything starts, RunError where the run broke off."""
     check(plan)
-    check_backends(plan)
+    check_backends(plan, calls_tools=job.tools is not None)
     check_runnable(plan, {m.name: job.models.source(m.name).architecture() for m in plan.graph.models})
     if options.in_process:
         from rpeg.runtime.in_process import check_is_for_one_process
