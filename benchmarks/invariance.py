@@ -2,10 +2,11 @@
 
     python benchmarks/invariance.py
     python benchmarks/invariance.py --algorithms grpo --processes 2 --layouts tp pp
+    python benchmarks/invariance.py --results cells.jsonl     cells that the file has are not run again
 
 The matrix is {PPO, PPO with a shared backbone, GRPO} × {1, 2, 4 processes} × layouts × structures, on a random Llama of
-four layers. Trainers and assessments have the layout, on all processes; responses come from replicas on all. `mixed` has
-tensor-parallel groups sharded by ZeRO-3 for the actor, a pipeline for the critic and cut contexts for the reference.
+four layers. Trainers and assessments have the layout, on all processes; responses come from replicas on all, with `tp`
+from one engine on all. `mixed` has tensor-parallel groups sharded by ZeRO-3 for the actor, a pipeline for the critic and cut contexts for the reference.
 Structures: the batch as a whole, streamed in parts of a group, or with assessments fused (and trainers, where there are
 two). A run passes where its samples are those of one device, losses and gradient norms agree to 1e-9 and weights to
 1e-8, and where its trace is proven. Exits 1 unless all pass.
@@ -74,27 +75,35 @@ def main() -> None:
     parser.add_argument("--results", type=Path, help="a file to add each cell to, as a line of JSON")
     arguments = parser.parse_args()
     console = Console(highlight=False, width=120)
-    passed = True
+    done = known(arguments.results)
+    passed = all(done.values())
     with TemporaryDirectory() as directory:
         root = Path(directory)
         model = random_model(root / "model")
         for algorithm in arguments.algorithms:
-            one = run(job_of(algorithm, model, root / algorithm), "dp", 1, "whole")
+            one: Ran | None = None
             for processes, layout, structure in product(
                 arguments.processes, arguments.layouts, arguments.structures
             ):
-                if processes == 1 and layout != "dp":
-                    continue
                 cell = f"{algorithm} {processes} {layout} {structure}"
-                found = compared(
-                    one, root / cell.replace(" ", "-"), algorithm, model, processes, layout, structure
-                )
+                if cell in done or (processes == 1 and layout != "dp"):
+                    continue
+                one = one or run(job_of(algorithm, model, root / algorithm), "dp", 1, "whole")
+                output = root / cell.replace(" ", "-")
+                found = compared(one, output, algorithm, model, processes, layout, structure)
                 passed &= found["passed"]
                 console.print(f"{cell:28} {found}")
                 if arguments.results:
                     with arguments.results.open("a", encoding="utf-8") as file:
                         file.write(json.dumps({"cell": cell, **found}) + "\n")
     raise SystemExit(not passed)
+
+
+def known(results: Path | None) -> dict[str, bool]:
+    """Whether each cell of a file passed."""
+    lines = results.read_text(encoding="utf-8").splitlines() if results and results.exists() else ()
+    rows = map(json.loads, lines)
+    return {row["cell"]: row["passed"] for row in rows if "cell" in row}
 
 
 def compared(
@@ -142,7 +151,7 @@ def run(job: Job, layout: str, processes: int, structure: str) -> Ran:
 def samples_of(traces: tuple[Trace, ...]) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
     for span in (span for trace in traces for span in trace.spans if span.item.name == "generate"):
-        found[span.item.step] = sorted([*found.get(span.item.step, []), *span.ids])
+        found[span.item.step] = sorted({*found.get(span.item.step, []), *span.ids})
     return found
 
 
@@ -193,8 +202,9 @@ def transforms_of(graph: Graph, job: Job, structure: str) -> Iterator[str]:
 
 
 def parallelism_of(stage: Stage, layout: str, processes: int) -> Parallelism:
-    """Generators hold whole models; fused stages, as all others, have one layout for all that they call."""
-    if stage.kind is Kind.GENERATE or layout == "dp" or processes == 1:
+    """Fused stages, as all others, have one layout for all that they call."""
+    generates = stage.kind is Kind.GENERATE
+    if (generates and layout != "tp") or layout == "dp" or processes == 1:
         return Parallelism(dp=processes)
     if layout == "fsdp":
         return Parallelism(dp=processes, zero=3)

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from training_cases import Out, make_samples, tiny_model, weighted_nll
 
-from rpeg.backends.models import Wanted, named_parameters
+from rpeg.backends.headed import named_parameters
+from rpeg.backends.models import Wanted
 from rpeg.backends.samples import Samples
 from rpeg.backends.training import checkpoint
 from rpeg.backends.training.microbatch import split

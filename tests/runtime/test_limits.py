@@ -1,4 +1,4 @@
-"""What no backend can run is said before anything starts."""
+"""Engines that are not there for a stage are refused before anything starts."""
 
 from __future__ import annotations
 
@@ -6,97 +6,37 @@ from dataclasses import replace
 
 import pytest
 
-from plans import grpo_graph, make_plan, ppo_graph
+from plans import make_plan, ppo_graph
 from rpeg.errors import PlanError
-from rpeg.ir import Graph, Kind
-from rpeg.plan import Devices, Parallelism, Plan
+from rpeg.plan import Parallelism
 from rpeg.runtime.limits import check_backends
-from rpeg.transforms import parse
-from rpeg.workload import Workload, constant
 
 EVERYWHERE = {s.name: (0, 1) for s in ppo_graph().stages}
 
 
-def changed(stage: str, **fields: object) -> Plan:
+@pytest.mark.parametrize(
+    ("stage", "backend", "said"),
+    [
+        ("train_actor", "megatron", "backend megatron; use torch"),
+        ("generate", "vlm", "backend vlm: unknown generation backend 'vlm'.*'vllm'"),
+        ("generate", "vllm", "backend vllm in a plan of 2 devices"),
+    ],
+)
+def test_what_no_backend_does_is_refused(stage: str, backend: str, said: str) -> None:
     plan = make_plan(ppo_graph(), EVERYWHERE)
-    assignments = tuple(replace(a, **fields) if a.stage == stage else a for a in plan.assignments)  # type: ignore[arg-type]
-    return replace(plan, assignments=assignments)
+    check_backends(plan)
+    assignments = tuple(replace(a, backend=backend) if a.stage == stage else a for a in plan.assignments)
+    with pytest.raises(PlanError, match=f"stage {stage} has {said}"):
+        check_backends(replace(plan, assignments=assignments))
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"parallelism": Parallelism(dp=2, zero=3)},
-        {"parallelism": Parallelism(dp=2, zero=1)},
-        {"parallelism": Parallelism(tp=2, sequence_parallel=True)},
-        {"parallelism": Parallelism(pp=2)},
-        {"parallelism": Parallelism(cp=2)},
-        {"parallelism": Parallelism(dp=2, ep=2)},
-        {"recompute": "selective"},
-        {"offload": "optimizer"},
-    ],
-)
-def test_trainers_of_any_layout_are_taken(fields: dict[str, object]) -> None:
-    check_backends(changed("train_actor", **fields))
-
-
-@pytest.mark.parametrize(
-    ("stage", "fields", "said"),
-    [
-        ("generate", {"parallelism": Parallelism(tp=2)}, "tp 2; generation holds whole models"),
-        ("train_actor", {"parallelism": Parallelism(pp=2, vpp=2)}, "vpp 2; stages of a pipeline"),
-        ("train_actor", {"parallelism": Parallelism(dp=2, ep=2, zero=3)}, "ep 2 with tp 1 and zero 3"),
-        ("train_actor", {"parallelism": Parallelism(dp=2, ep=3)}, "ep 3, which does not divide dp 2"),
-        (
-            "train_actor",
-            {"block": Devices((1, 0)), "parallelism": Parallelism(tp=2)},
-            r"is cut over devices \(1, 0\); name them in ascending order",
-        ),
-        ("train_actor", {"backend": "megatron"}, "backend megatron; use torch"),
-        ("generate", {"backend": "vlm"}, "backend vlm: unknown generation backend 'vlm'.*'vllm'"),
-        ("generate", {"backend": "vllm"}, "backend vllm in a plan of 2 devices"),
-    ],
-)
-def test_what_no_backend_does_is_refused(stage: str, fields: dict[str, object], said: str) -> None:
-    with pytest.raises(PlanError, match=f"stage {stage} (has )?{said}"):
-        check_backends(changed(stage, **fields))
-
-
-def transformed(graph: Graph, *texts: str) -> Plan:
-    """A plan of one update a step, everything on both devices."""
-    after = graph
-    for text in texts:
-        after = parse(text).apply(after)
-    where = dict.fromkeys((s.name for s in after.stages), (0, 1))
-    return make_plan(graph, where, texts, workload=Workload(4, 2, constant(4), constant(8)))
-
-
-def test_fused_stages_are_taken() -> None:
-    check_backends(
-        transformed(ppo_graph(), "fuse{a=reference,b=value}", "fuse{a=train_actor,b=train_critic}")
+def test_responses_of_a_cut_model_call_no_tool() -> None:
+    plan = make_plan(ppo_graph(), EVERYWHERE)
+    assignments = tuple(
+        replace(a, parallelism=Parallelism(tp=2)) if a.stage == "generate" else a for a in plan.assignments
     )
-
-
-@pytest.mark.parametrize(
-    ("graph", "text"),
-    [
-        (ppo_graph(), "share{actor=actor,critic=critic}"),
-        (ppo_graph(), "split{stage=reward,parts=2}"),
-        (ppo_graph(), "stream{chunk=1,unit=minibatch}"),
-        (ppo_graph(), "bypass{stage=old_logprob}"),
-        (grpo_graph(), "prune{stage=old_logprob}"),
-    ],
-)
-def test_what_transforms_make_is_taken(graph: Graph, text: str) -> None:
-    check_backends(transformed(graph, text))
-
-
-def test_a_trainer_gives_itself_nothing_but_old_logprobs() -> None:
-    plan = transformed(grpo_graph(), "prune{stage=old_logprob}")
-    (trainer,) = (s for s in plan.graph.stages if s.kind is Kind.TRAIN)
-    (call,) = trainer.calls
-    ops = tuple(replace(op, gives=("scores",)) if op.gives else op for op in call.ops)
-    other = replace(trainer, calls=(replace(call, ops=ops),))
-    stages = tuple(other if s == trainer else s for s in plan.graph.stages)
-    with pytest.raises(PlanError, match="train_actor gives scores itself; use a plan that does not prune"):
-        check_backends(replace(plan, graph=replace(plan.graph, stages=stages)))
+    cut = replace(plan, assignments=assignments)
+    check_backends(cut)
+    check_backends(plan, calls_tools=True)
+    with pytest.raises(PlanError, match="stage generate is cut over 2 devices and its responses call a tool"):
+        check_backends(cut, calls_tools=True)

@@ -41,7 +41,7 @@ def sampled(ran: Ran) -> dict[tuple[str, int], list[int]]:
         for span in trace.spans:
             if span.item.name == "generate":
                 key = (span.item.name, span.item.step)
-                found[key] = sorted([*found.get(key, []), *span.ids])
+                found[key] = sorted({*found.get(key, []), *span.ids})  # the ranks of a gang have all
     return found
 
 
@@ -61,6 +61,17 @@ PLANS = {
     },
     "tensors and sequences cut": {
         "layouts": {"train_actor": SEQUENCE, "train_critic": TENSORS, "reference": TENSORS, "value": TENSORS},
+    },
+    "engines on the parts of the trainer, and on their own": {
+        "layouts": {
+            "generate": TENSORS,
+            "evaluate": TENSORS,
+            "train_actor": SEQUENCE,
+            "old_logprob": SEQUENCE,
+            "train_critic": TENSORS,
+            "value": TENSORS,
+        },
+        "transforms": ("stream{chunk=2,unit=sample}",),
     },
     "actor in a pipeline, critic's context cut": {
         "layouts": {

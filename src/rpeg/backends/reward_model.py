@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from rpeg.backends.models import VALUE_HEAD_FILE, Headed
+from rpeg.backends.headed import VALUE_HEAD_FILE, Headed
 from rpeg.errors import InputError
 
 CLASSIFIER = "ForSequenceClassification"
@@ -21,7 +21,9 @@ class RewardModel(Headed):
 
     def __init__(self, hf: Any, value_head: nn.Linear | None = None) -> None:
         super().__init__(hf, ("reward",))
-        if value_head is not None:
+        if value_head is None:
+            self.backbone_name = hf.base_model_prefix
+        else:
             self.value_head = value_head
         if getattr(hf.config, "use_cache", False):
             hf.config.use_cache = False

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from rpeg.backends.boxes import Box, Piece
-from rpeg.backends.models import PolicyModel, Wanted, named_parameters
+from rpeg.backends.headed import named_parameters
+from rpeg.backends.models import PolicyModel, Wanted
 from rpeg.backends.samples import Ints
 from rpeg.errors import RunError
 

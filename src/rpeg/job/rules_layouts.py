@@ -13,9 +13,6 @@ from rpeg.job.wishes import StageLayout
 from rpeg.plan.assignment import ranges
 from rpeg.transforms.sharing import Sharing
 
-LOCAL_KEYS = frozenset({"devices", "dp", "zero", "microbatch"})
-"""What processes of this machine can be told."""
-
 _WITHOUT_EFFECT = {
     Kind.GENERATE: {"zero": "an engine holds whole models", "recompute": "nothing is trained there"},
     Kind.INFERENCE: {"recompute": "nothing is trained there"},
@@ -38,14 +35,9 @@ def layouts_are_of_stages(job: Job) -> Iterator[Problem]:
 
 
 def layouts_have_devices(job: Job) -> Iterator[Problem]:
-    """Devices that are there, each once, in whole replicas; and no more said of processes than they can do."""
+    """Devices that are there, each once, in whole replicas; and nothing said that has no effect."""
     count = _devices(job)
     for stage, layout in _given(job):
-        if job.is_local and (other := [key for key in layout.given if key not in LOCAL_KEYS]):
-            text = (
-                f"processes of this machine run {', '.join(sorted(LOCAL_KEYS))} as they are told. Remove it."
-            )
-            yield Problem(("plan", "layouts", stage.name, other[0]), text)
         for key, why in _WITHOUT_EFFECT.get(stage.kind, {}).items():
             if getattr(layout, key) not in (None, 0, "none"):
                 text = f"is {getattr(layout, key)}, which has no effect on {stage.name}: {why}. Remove it."
@@ -55,6 +47,9 @@ def layouts_have_devices(job: Job) -> Iterator[Problem]:
                 ("plan", "layouts", stage.name, "offload"),
                 "is optimizer, and nothing is trained. Set all or none.",
             )
+        if layout.backend == "vllm" and stage.kind is not Kind.GENERATE:
+            text = f"is vllm, which generates, and {stage.name} does not. Remove it."
+            yield Problem(("plan", "layouts", stage.name, "backend"), text)
         if count is not None:
             yield from _devices_exist(stage, layout, count)
             yield from _degrees_multiply(stage, layout, count)

@@ -78,6 +78,10 @@ class StageLayout(Section):
         default=None,
         description="samples in one forward; of generation the responses that a replica holds at once",
     )
+    backend: Literal["torch", "vllm"] | None = Field(
+        default=None,
+        description="what generates where the job runs: torch, over the model that other stages use, or vllm",
+    )
     recompute: Literal["none", "selective", "full"] | None = Field(
         default=None, description="activations computed again in the backward pass"
     )
@@ -104,6 +108,11 @@ class Wishes(Section):
     freshness: Literal["exact", "latest"] | None = Field(
         default=None,
         description="exact: always the same version, replayable; latest: the newest within the bound",
+    )
+    on_new_weights: Literal["drain", "reprefill", "keep_kv"] = Field(
+        default="drain",
+        description="drain: a response is of one version; reprefill, keep_kv: free slots begin on the next step, whose "
+        "responses go on under new weights, with keys and values computed anew or with the old ones",
     )
     actor_critic_sharing: Flag = Field(
         default=False, description="true: actor and critic are one model with two heads, with one optimizer"

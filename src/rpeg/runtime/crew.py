@@ -57,7 +57,7 @@ async def run_stretch(
     work = _work(job, plan, run, start, trace, options, view, handles, vigil)
     try:
         return await (work if vigil is None else vigil.over(work))
-    except RpegError:
+    except (RpegError, OSError):
         raise
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None

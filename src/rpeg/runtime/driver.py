@@ -13,12 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from rpeg.backends.disk import FULL, disk_trouble
 from rpeg.errors import RpegError, RunError
 from rpeg.ir import Kind
 from rpeg.plan import Item, ItemKind, Plan
 from rpeg.runtime.batches import Batches
 from rpeg.runtime.checkpoints import Checkpoints, reach
-from rpeg.runtime.failure import Failure, Stalled, WorkerFailed, error_text, is_of_a_peer
+from rpeg.runtime.failure import Failure, Stalled, WorkerFailed, cause_of, error_text, is_of_a_peer
 from rpeg.runtime.record import StepRecord, Tally
 from rpeg.runtime.run_directory import Checkpoint
 from rpeg.runtime.work import Answer, Part, Verdict, Work
@@ -163,8 +164,11 @@ class Driver:
 
     async def _next_event(self) -> Event:
         try:
-            async with asyncio.timeout(self.stall_seconds):
-                event = await self._events.get()
+            if not self._events.empty():  # a queue that is full needs no timer
+                event = self._events.get_nowait()
+            else:
+                async with asyncio.timeout(self.stall_seconds):
+                    event = await self._events.get()
         except TimeoutError:
             raise Stalled(self.stall_seconds, self.who_waits()) from None
         if isinstance(event, RunError):
@@ -235,7 +239,8 @@ class Driver:
         """How many batches and weights an item's answers hold: one of each part, or of the stage, or of each model."""
         stage = self.plan.graph.stage(command.item.name)
         if stage.kind is Kind.GENERATE or stage == self.plan.graph.selector:
-            return len(self._makes(command))
+            task = self.scheduler.lowered.tasks[command.item.slot]
+            return len(task.makes) + task.hands_over
         fed = {copy.model for copy in self.scheduler.lowered.copies}
         return sum(model in fed for model in stage.models) if stage.kind is Kind.TRAIN else 1
 
@@ -250,7 +255,10 @@ class Driver:
     async def _item(self, item: Item, calls: Calls) -> None:
         """Follows an item on all its lanes; it has finished when all have."""
         try:
-            await asyncio.gather(*(self._follow(item, call, lanes) for lanes, call in calls))
+            if len(calls) == 1:  # a task less
+                await self._follow(item, calls[0][1], calls[0][0])
+            else:
+                await asyncio.gather(*(self._follow(item, call, lanes) for lanes, call in calls))
         except asyncio.CancelledError:
             raise
         except WorkerFailed as error:
@@ -269,7 +277,9 @@ class Driver:
             raise
         except Exception as error:
             name = lanes[0] if len(lanes) == 1 else f"of {lanes[0]} … {lanes[-1]}"
-            why = error_text(error)
+            why, cause = error_text(error), cause_of(error)
+            if isinstance(cause, OSError) and cause.errno in FULL:  # no restart makes room
+                raise RunError(f"worker {name}: cannot write {disk_trouble(cause)}") from error
             raise WorkerFailed(Failure(name, str(item), item.step, why, is_of_a_peer(why))) from error
 
     async def _take_answers(self, item: Item, call: AsyncIterator[Answer]) -> None:

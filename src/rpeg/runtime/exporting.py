@@ -9,7 +9,8 @@ from pathlib import Path
 import torch
 
 from rpeg.backends.data import load_tokenizer
-from rpeg.backends.models import Headed, load_model, named_parameters
+from rpeg.backends.headed import Headed, named_parameters
+from rpeg.backends.models import load_model
 from rpeg.backends.training.checkpoint import read_weights
 from rpeg.errors import InputError
 from rpeg.ir import Graph

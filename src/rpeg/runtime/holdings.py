@@ -14,13 +14,14 @@ import torch
 from rpeg import cost
 from rpeg.backends.generation import backend
 from rpeg.backends.generation.protocol import GenerationEngine, Setup
-from rpeg.backends.models import Headed, load_model
+from rpeg.backends.headed import Headed
+from rpeg.backends.models import load_model
 from rpeg.backends.reward_model import load_reward_model
 from rpeg.backends.training.grid import Grid, Groups, make_grid
 from rpeg.backends.training.optimizer import OptimizerConfig
 from rpeg.backends.training.trainer import ALONE, Recompute, State, Trainer
 from rpeg.backends.weights import canary_tokens, check_canary
-from rpeg.ir import Kind, Stage
+from rpeg.ir import Kind, OnNewWeights, Stage
 from rpeg.job import Job
 from rpeg.plan import Assignment, Copy, Devices, Lowered, Parallelism, Plan, Rest
 from rpeg.runtime.work import Station
@@ -126,18 +127,25 @@ class Holdings:
         return engine
 
     def refresh(self, holding: Holding) -> None:
-        """After new weights: engines take them and forget what they computed with older ones. RunError where an engine
-        then gives other log-probabilities than the holding."""
+        """After new weights: engines take them and forget what they computed with older ones, but for those whose
+        responses go on with it. RunError where an engine then gives other log-probabilities than the holding."""
+        keeping = [self._engines.get(stage) for stage in self._generating(holding) if self._keeps(stage)]
         for engine in self._engines_over(holding):
-            engine.drop_caches()
+            if engine not in keeping:
+                engine.drop_caches()
             if not holding.trainer.is_resting("weights"):
                 weights = holding.trainer.model.hf.named_parameters(remove_duplicate=False)
                 engine.load_weights(weights, holding.version)
                 self._check(engine, holding)
 
     def _check(self, engine: GenerationEngine, holding: Holding) -> None:
-        """The canary of an engine. A part of a model has no log-probabilities of its own."""
-        if holding.trainer.grid.cuts or holding.trainer.sharded:
+        """The canary of an engine. Stages and shards have no log-probabilities of their own. Collective over tp."""
+        grid = holding.trainer.grid
+        if (
+            grid.parallelism.devices_per_replica > grid.size("tp")
+            or grid.size("ep") > 1
+            or holding.trainer.sharded
+        ):
             return
         tokens = canary_tokens(holding.trainer.model.vocab_size)
         expected = holding.trainer.canary(tokens)[: len(tokens) - 1]  # values of a second head come after
@@ -145,6 +153,10 @@ class Holdings:
 
     def _generates_with(self, stage: str) -> Holding:
         return self.for_stage(stage, self.plan.graph.stage(stage).models[0])
+
+    def _keeps(self, stage: str) -> bool:
+        """Whether its responses go on under new weights with the keys and values that they have."""
+        return any(e.on_new_weights is OnNewWeights.KEEP_KV for e in self.plan.graph.weights_into(stage))
 
     def _generating(self, holding: Holding) -> list[str]:
         """Stages that generate with a holding."""

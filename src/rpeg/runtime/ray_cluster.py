@@ -21,9 +21,13 @@ ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "PYTHONWARNINGS": "ignore",
 }
+
+# Nobody looks at the tasks of a private Ray.
+PRIVATE = {"RAY_task_events_report_interval_ms": "0"}
 
 
 @contextmanager
@@ -38,11 +42,13 @@ def ray_cluster(workers: int, address: str | None) -> Iterator[str]:
 
     worker.print_to_stdstream = lambda *_, **__: None  # what it says of a lost worker, the run says itself
     if address is None:
+        os.environ.update(PRIVATE)
         # Ray takes a loopback address for a mistake and listens on every interface instead.
         services.resolve_ip_for_localhost = lambda host: host
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "rpeg"}
     if address is None:
         options |= {
+            "address": "local",  # else one that others have started on this machine would be taken
             "num_cpus": workers,
             "include_dashboard": False,
             "_node_ip_address": LOOPBACK,

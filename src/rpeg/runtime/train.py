@@ -15,6 +15,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from rpeg.backends.disk import disk_trouble
 from rpeg.errors import InputError, RunError
 from rpeg.job import Job, dump_job
 from rpeg.plan import Plan, check, digest, read_plan, write_plan
@@ -27,7 +28,8 @@ from rpeg.runtime.recorder import Recorder, View
 from rpeg.runtime.repair import Repairs
 from rpeg.runtime.resuming import check_same_data, check_same_job, check_same_work
 from rpeg.runtime.run_directory import Checkpoint, RunDirectory
-from rpeg.trace import Source, begin_stretch, end_stretch
+from rpeg.sim.runnable import check_runnable
+from rpeg.trace import Source, begin_stretch, end_stretch, sources
 
 DEFAULT_STALL_SECONDS = 1800.0
 DEFAULT_HEARTBEAT_SECONDS = 60.0
@@ -110,7 +112,8 @@ def train(
 ) -> Outcome:
     """Runs the job. Raises InputError before anything starts, RunError where the run broke off."""
     check(plan)
-    check_backends(plan)
+    check_backends(plan, calls_tools=job.tools is not None)
+    check_runnable(plan, {m.name: job.models.source(m.name).architecture() for m in plan.graph.models})
     if options.in_process:
         from rpeg.runtime.in_process import check_is_for_one_process
 
@@ -119,22 +122,37 @@ def train(
 
     with ExitStack() as stack:
         cluster = cache(lambda: stack.enter_context(cluster_for(plan, options)))
-        repairs = Repairs(0 if options.in_process else options.restarts)
-        while True:
+
+        def attempt(start: Checkpoint | None, options: Options) -> Outcome:
+            crew = partial(run_stretch, job, plan, run, start, options, cluster)
+            return conduct(job, plan, run, start, options, view, "real", crew)
+
+        return repaired(attempt, run, start, options, view)
+
+
+def repaired(
+    attempt: Callable[[Checkpoint | None, Options], Outcome],
+    run: RunDirectory,
+    start: Checkpoint | None,
+    options: Options,
+    view: View,
+) -> Outcome:
+    """The outcome of an attempt that loses no worker, each from the last checkpoint of the one before."""
+    repairs = Repairs(0 if options.in_process else options.restarts)
+    while True:
+        try:
+            return attempt(start, options)
+        except WorkerFailed as error:
+            start = next(reversed(run.checkpoints()), None)
+            steps = start.steps if start else 0
             try:
-                crew = partial(run_stretch, job, plan, run, start, options, cluster)
-                return conduct(job, plan, run, start, options, view, "real", crew)
-            except WorkerFailed as error:
-                start = next(reversed(run.checkpoints()), None)
-                steps = start.steps if start else 0
-                try:
-                    repairs = repairs.after(error.failure, steps)
-                except RunError as refusal:
-                    raise RunError(f"{refusal}\n{error.report}") from None
-                view.on_warning(
-                    f"{error.failure.text}: the run goes on from step {steps}, restart {repairs.done}"
-                )
-                options = replace(options, overwrite=False)
+                repairs = repairs.after(error.failure, steps)
+            except RunError as refusal:
+                raise RunError(f"{refusal}\n{error.report}") from None
+            view.on_warning(
+                f"{error.failure.text}: the run goes on from step {steps}, restart {repairs.done}"
+            )
+            options = replace(options, overwrite=False)
 
 
 def conduct(
@@ -149,7 +167,7 @@ def conduct(
     loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> Outcome:
     """A stretch of a run from its directory's beginning to its outcome, whoever does the work. Raises as `train` does."""
-    with locked(run.path):
+    with locked(run.path), _disk_troubles_told():
         trace = _begin(job, plan, run, start, options, source)
         started = time.monotonic()
         with Recorder(view, job, run, start.steps if start else 0) as recorder:
@@ -186,6 +204,12 @@ def _begin(
     first_step = start.steps if start else 0
     if start is None and options.overwrite:
         run.clear()
+    other = next((before for before in sources(run.path) if before != source), None)
+    if other is not None:
+        raise InputError(
+            f"{run.path} holds a run on {other} devices and this one would be on {source} ones; set another output, or "
+            "begin anew: --overwrite"
+        )
     if run.plan.exists() and digest(kept := read_plan(run.plan)) != digest(plan):
         check_same_work(plan, kept, run.plan)
         run.keep_plan_of_stretches()
@@ -195,7 +219,7 @@ def _begin(
         check_same_data(job, run.data)
     run.drop_metrics_from(first_step)
     run.drop_unfinished()
-    return begin_stretch(run.path, source, job.steps, first_step)
+    return begin_stretch(run.path, source, job.steps, first_step, job.seed)
 
 
 @contextmanager
@@ -217,6 +241,15 @@ def interrupts(driver: Driver, view: Recorder) -> Iterator[None]:
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
+
+
+@contextmanager
+def _disk_troubles_told() -> Iterator[None]:
+    """RunError, with the file, where the run's directory cannot be written to."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(f"cannot write {disk_trouble(error)}; go on with: rpeg train --resume") from error
 
 
 def _how_to_resume(run: RunDirectory) -> str:

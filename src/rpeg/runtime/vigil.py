@@ -169,7 +169,7 @@ def is_gone(beat: Beat) -> bool:
         return False
     try:
         process = psutil.Process(beat.pid)
-        return bool(abs(process.create_time() - beat.born) > 1 or process.status() == psutil.STATUS_ZOMBIE)
+        return bool(abs(process.create_time() - beat.born) > 5 or process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
 

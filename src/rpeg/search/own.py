@@ -20,6 +20,7 @@ from rpeg.search.structures import generators
 from rpeg.sim import DeviceMemory, Draws, Memo, StageCosts, device_memory, estimate, ordered, stages_in
 from rpeg.sim.hardware import check_layouts
 from rpeg.sim.hardware.sites import site
+from rpeg.sim.runnable import check_runnable
 from rpeg.transforms.asynchrony import BoundedAsynchrony
 from rpeg.units import GIB
 
@@ -143,7 +144,9 @@ def _assembled(
     assigned = _Chooser(problem, construction.placement.blocks, sizes, taken).assignments()
     applied = tuple(map(str, construction.applied))
     plan = Plan(problem.graph, problem.cluster, problem.workload, assigned, (), applied)
-    if not problem.is_local:
+    if problem.is_local:
+        check_runnable(plan, problem.facts.architectures)
+    else:
         check_layouts(plan, problem.facts)
     return plan
 
@@ -171,13 +174,14 @@ class _Chooser:
         if not stage.models:
             return Assignment(stage.name, Host(0))
         wish, block = self.problem.given.of(stage.name), self.blocks[stage.name]
-        if self.problem.is_local:
-            return self._local(stage, block)
         trainer = self.problem.graph.trainer(stage.models[0])
-        scores = stage.kind is Kind.INFERENCE and trainer is not None
-        if scores and trainer is not None and self.blocks[trainer.name] == block and not wish.cuts:
-            own = replace(found[trainer.name], stage=stage.name, recompute="none", offload="none")
-            return sized(wish, own)  # the same layout: it uses the trainer's weights
+        lender: Assignment | None = None  # whose layout is taken, to use its weights
+        if stage.kind is Kind.INFERENCE and trainer is not None and not wish.cuts:
+            lender = found[trainer.name] if self.blocks[trainer.name] == block else None
+        if self.problem.is_local:
+            return self._local(stage, block, lender)
+        if lender is not None:
+            return sized(wish, replace(lender, stage=stage.name, recompute="none", offload="none"))
         options = list(self._options(stage, block))
         if not options:
             raise InputError(self._no_layout(stage, block))
@@ -187,16 +191,21 @@ class _Chooser:
             best = options[0]
         return replace(best, bundles=bundles_of(best))
 
-    def _local(self, stage: Stage, block: tuple[int, ...]) -> Assignment:
-        w, dp = self.problem.workload, len(block)
-        updates = w.minibatches if stage.kind is Kind.TRAIN else 1
-        most = self.sizes.slots if stage.kind is Kind.GENERATE else self.sizes.microbatch
-        free = Assignment(stage.name, Devices(block), microbatch=min(-(-w.samples // (dp * updates)), most))
-        wish = self.problem.given.of(stage.name)
-        layout = cut(wish, Parallelism(dp=dp), dp, generates=stage.kind is Kind.GENERATE)
+    def _local(self, stage: Stage, block: tuple[int, ...], lender: Assignment | None) -> Assignment:
+        """Replicas on all devices of the block, unless they are told to be cut."""
+        w, wish, generates = (
+            self.problem.workload,
+            self.problem.given.of(stage.name),
+            stage.kind is Kind.GENERATE,
+        )
+        free = Parallelism(dp=len(block))
+        layout = lender.parallelism if lender else cut(wish, free, len(block), generates=generates)
         if layout is None:
             raise InputError(self._no_layout(stage, block))
-        return sized(wish, replace(free, parallelism=layout))
+        updates = w.minibatches if stage.kind is Kind.TRAIN else 1
+        most = self.sizes.slots if generates else self.sizes.microbatch
+        share = -(-w.samples // (layout.dp * updates))
+        return sized(wish, Assignment(stage.name, Devices(block), layout, min(share, most)))
 
     def _options(self, stage: Stage, block: tuple[int, ...]) -> Iterator[Assignment]:
         """Pipelines last."""

@@ -65,14 +65,14 @@ class PassCosts:
         return cost.sequence(stage.name, parts), ()
 
     def _generate(self, stage: Stage, assignment: Assignment, batch: Batch) -> Answer:
-        each = self._plan.workload.samples_per_prompt
-        asked, place = answered(stage, batch, each)
+        asked, place, each = answered(stage, batch, self._plan.workload.samples_per_prompt)
         found = cost.generate(
             self._facts.architectures[stage.models[0]],
             *asked.lengths,
-            samples_per_prompt=each if asked is batch else 1,
+            samples_per_prompt=each,
             slots=assignment.microbatch,
             timing=self._timing(assignment),
+            tp=assignment.parallelism.tp,
         )
         inputs = self._inputs(stage, batch)
         tree = cost.sequence(stage.name, [inputs, found.cost, self._outputs(stage, batch)])
@@ -91,6 +91,7 @@ class PassCosts:
             samples_per_prompt=1,
             slots=assignment.microbatch,
             timing=timing,
+            tp=assignment.parallelism.tp,
         )
         return cost.sequence(
             stage.name, [found.cost, cost.reward(count, timing, self._facts.evaluation_reward_seconds)]
@@ -98,9 +99,9 @@ class PassCosts:
 
     def _infer(self, stage: Stage, assignment: Assignment, batch: Batch) -> list[Cost]:
         prompts, responses = batch.lengths
-        timing = self._timing(assignment)
+        timing, layout = self._timing(assignment), assignment.parallelism
         gang = assignment.replicas(stage.kind) == 1
-        ranks = _rank_rows(batch, assignment.parallelism.dp if gang else 1)
+        ranks = _rank_rows(batch, layout.dp if gang else 1)
         trees = []
         for call in stage.calls:
             assert call.model is not None
@@ -113,7 +114,8 @@ class PassCosts:
                     microbatch=assignment.microbatch,
                     logprobs=logprobs,
                     timing=timing,
-                    shards=len(ranks),
+                    layout=layout,
+                    sharded=gang and layout.zero == 3,
                 )
                 for rows in ranks
             ]
@@ -140,7 +142,8 @@ class PassCosts:
                     microbatch=assignment.microbatch,
                     logprobs=lm,
                     timing=timing,
-                    zero=assignment.parallelism.zero if dp > 1 else 0,
+                    layout=assignment.parallelism,
+                    recompute=assignment.recompute,
                 )
             )
         return trees

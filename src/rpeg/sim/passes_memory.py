@@ -64,7 +64,10 @@ def _tenant(plan: Plan, lowered: Lowered, facts: Facts, stage: Stage, model: str
         facts.dtype,
         graph.model(model).heads,
         trainable=trained,
-        shards=p.dp,
+        shards=p.shards * p.cp,
         zero=p.zero if trained or p.zero == 3 else 0,
-        recompute=holder.recompute != "none",
+        recompute=holder.recompute == "full",
+        tp=p.tp,
+        cp=p.cp,
+        pp=p.pp,
     )

@@ -32,6 +32,9 @@ def stretches_are_of_one_plan(run: Sequence[Evidence]) -> Iterator[Breach]:
         before, plan = run[0].trace.plan, evidence.trace.plan
         if (before.graph, before.workload) != (plan.graph, plan.workload):
             yield f"stretch {i} is of another graph or workload than stretch 1", ()
+        seeds = run[0].trace.seed, evidence.trace.seed
+        if None not in seeds and seeds[0] != seeds[1]:
+            yield f"stretch {i} is of seed {seeds[1]}, stretch 1 of seed {seeds[0]}", ()
 
 
 def every_step_is_trained_once(run: Sequence[Evidence]) -> Iterator[Breach]:

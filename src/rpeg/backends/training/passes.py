@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rpeg.backends.models import Headed, Wanted
+from rpeg.backends.headed import Headed
+from rpeg.backends.models import Wanted
 from rpeg.backends.training.grid import Grid
 from rpeg.backends.training.microbatch import MicroBatch
 from rpeg.backends.training.parallel.pipeline import Neighbours, one_forward_one_backward

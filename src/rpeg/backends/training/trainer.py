@@ -17,7 +17,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from rpeg.backends.models import Headed, Wanted, named_parameters
+from rpeg.backends.headed import Headed, named_parameters
+from rpeg.backends.models import Wanted
 from rpeg.backends.samples import Array, Ints, Samples
 from rpeg.backends.training import checkpoint, collectives
 from rpeg.backends.training.adamw import AdamW

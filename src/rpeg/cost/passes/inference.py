@@ -8,11 +8,14 @@ import numpy.typing as npt
 from rpeg.architecture import Architecture
 from rpeg.cost.passes import work
 from rpeg.cost.passes.communication import collective
+from rpeg.cost.passes.cuts import Passes, cut_over
 from rpeg.cost.passes.microbatches import MicroBatches, split
 from rpeg.cost.passes.timing import Timing
 from rpeg.cost.tree import Cost, sequence
+from rpeg.plan import Parallelism
 
 Ints = npt.NDArray[np.int64]
+WHOLE = Parallelism()
 
 
 def infer(
@@ -23,15 +26,21 @@ def infer(
     microbatch: int,
     logprobs: bool,
     timing: Timing,
-    shards: int = 1,
+    layout: Parallelism = WHOLE,
+    sharded: bool = False,
 ) -> Cost:
     """One forward over these samples; with `logprobs` the lm head over the response tokens, else values alone.
 
-    prompt_lengths, response_lengths: (n,) of this replica's samples. shards: ranks over which parameters lie in
-    slices (ZeRO-3), which are gathered layer by layer for each micro-batch.
+    prompt_lengths, response_lengths: (n,) of this replica's samples. layout: by which the model is cut. sharded: its
+    parameters lie in slices (ZeRO-3), which are gathered layer by layer for each micro-batch.
     """
     parts = split(prompt_lengths, response_lengths, microbatch)
-    children = forward_parts(architecture, parts, timing, logprobs=logprobs)
+    body, *last = forward_parts(architecture, parts, timing, logprobs=logprobs)
+    passes = Passes(
+        architecture, parts, [body], last[0] if last else None, least_forward(architecture, timing)
+    )
+    children = cut_over(passes, layout, timing)
+    shards = layout.shards * layout.cp if sharded else 1
     if shards > 1:
         children.append(sharding(architecture, "sharded_forward", shards, len(parts), timing))
     return sequence("infer", children)
@@ -48,6 +57,14 @@ def forward_parts(
         last = work.head(architecture, parts.response_tokens, dtype)
         costs.append(timing.cost("head", "head", parts.response_tokens, work=last))
     return costs
+
+
+def least_forward(architecture: Architecture, timing: Timing) -> float:
+    """Seconds of the shortest forward pass."""
+    one = np.ones(1)
+    return float(
+        timing.seconds("forward", one, one, work=work.forward(architecture, one, one, timing.dtype))[0]
+    )
 
 
 def sharding(

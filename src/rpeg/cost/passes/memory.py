@@ -23,7 +23,7 @@ class Tenant:
 
     heads: of `lm` and `value`. trainable: has gradients and optimizer state. shards: ranks over which parameters
     (zero 3), gradients (2) or moments (1) lie in slices. own_copy: weights of its own; False where it is the very
-    module of another tenant of this process.
+    module of another tenant of this process. tp, cp, pp: degrees by which the model and its passes are cut besides.
     """
 
     name: str
@@ -35,6 +35,9 @@ class Tenant:
     zero: int = 0
     own_copy: bool = True
     recompute: bool = False
+    tp: int = 1
+    cp: int = 1
+    pp: int = 1
 
     @property
     def parameters(self) -> float:
@@ -47,12 +50,17 @@ class Tenant:
 
     @property
     def weight_bytes(self) -> float:
-        """Of the whole model, however it is sharded."""
+        """Of the whole model, however it is cut and sharded."""
         return self.parameters * BYTES_OF[self.dtype]
+
+    @property
+    def part_bytes(self) -> float:
+        """Of what a rank holds of it before slices are made."""
+        return self.weight_bytes / (self.tp * self.pp)
 
     def held_bytes(self, zero: int) -> float:
         """What a rank holds of something as large as the weights that is sharded from ZeRO stage `zero` on."""
-        return self.weight_bytes / (self.shards if self.zero >= zero else 1)
+        return self.part_bytes / (self.shards if self.zero >= zero else 1)
 
 
 @dataclass(frozen=True)
@@ -125,19 +133,23 @@ def activation_bytes(tenant: Tenant, rows: int, length: int) -> float:
     """What the backward pass of the backbone finds: a layer's products with their inputs, in eager mode.
 
     A layer keeps about 10 widths of the residual stream (norms in float32 steps, residuals), q, k and v before and
-    after rotation, the attention's output and 4 inner widths; recomputed layers keep only their input.
+    after rotation, the attention's output and 4 inner widths; recomputed layers keep only their input. Of these tensor
+    parallelism leaves the residual stream whole. The first stage of a pipeline holds as many micro-batches as it has
+    stages.
     """
     a = tenant.architecture
-    layer = 10 * a.hidden + 3 * a.query_width + 4 * a.kv_width + (4 if a.gated else 2) * a.ffn
-    kept = a.layers * a.hidden + layer if tenant.recompute else a.layers * layer
-    return float(rows * length * (kept + 4 * a.hidden) * BYTES_OF[tenant.dtype])
+    inner = 3 * a.query_width + 4 * a.kv_width + (4 if a.gated else 2) * a.ffn
+    layer = 10 * a.hidden + inner / tenant.tp
+    layers = -(-a.layers // tenant.pp)
+    kept = layers * a.hidden + layer if tenant.recompute else layers * layer
+    return float(tenant.pp * rows * length / tenant.cp * (kept + 4 * a.hidden) * BYTES_OF[tenant.dtype])
 
 
 def logit_bytes(tenant: Tenant, response_tokens: int, *, backward: bool) -> float:
     """Logits of a micro-batch's response tokens in float32: themselves, their softmax and, backward, a gradient."""
     if "lm" not in tenant.heads:
         return 0.0
-    copies = 3 if backward else 2
+    copies = (3 if backward else 2) / (tenant.tp * tenant.cp)
     return float(copies * response_tokens * tenant.architecture.vocabulary * max(4, BYTES_OF[tenant.dtype]))
 
 
@@ -160,7 +172,7 @@ def _extra(phase: str, use: Use) -> list[tuple[str, float]]:
         return [(f"{name} file", tenant.weight_bytes if tenant.own_copy else 0.0)]
     if phase == "generate" and use.slots:
         return [
-            (f"{name} KV cache", kv_bytes(a, use.slots, use.context, tenant.dtype)),
+            (f"{name} KV cache", kv_bytes(a, use.slots, use.context, tenant.dtype) / tenant.tp),
             # drawing tokens holds logits, scores, weights and their cumulative sums in float64
             (f"{name} logits", float(use.slots * a.vocabulary * (BYTES_OF[tenant.dtype] + 4 * 8))),
         ]
@@ -175,17 +187,17 @@ def _extra(phase: str, use: Use) -> list[tuple[str, float]]:
     if phase == "optimizer" and use.microbatch and tenant.trainable:
         return [(f"{name} reduction", tenant.held_bytes(2))]
     if phase == "transfer" and (use.publishes or use.receives):
-        return [(f"{name} bucket", tenant.weight_bytes * (1 + (tenant.zero == 3 and tenant.shards > 1)))]
+        return [(f"{name} bucket", tenant.part_bytes * (1 + (tenant.zero == 3 and tenant.shards > 1)))]
     if phase == "checkpoint" and tenant.trainable:
-        return [(f"{name} full tensors", tenant.weight_bytes)]
+        return [(f"{name} full tensors", tenant.part_bytes)]
     return []
 
 
 def _scoring(use: Use) -> list[tuple[str, float]]:
     tenant = use.tenant
     a = tenant.architecture
-    widest = 6 * a.hidden + a.query_width + 2 * a.kv_width + 3 * a.ffn
-    activations = use.microbatch * use.longest * widest * BYTES_OF[tenant.dtype]
+    widest = 6 * a.hidden + (a.query_width + 2 * a.kv_width + 3 * a.ffn) / tenant.tp
+    activations = use.microbatch * use.longest / tenant.cp * widest * BYTES_OF[tenant.dtype]
     return [
         (f"{tenant.name} activations", float(activations)),
         (f"{tenant.name} logits", logit_bytes(tenant, use.response_tokens, backward=False)),
@@ -197,4 +209,4 @@ def _gathered(tenant: Tenant) -> float:
     """Two whole layers at once under ZeRO-3: the one at work and the next."""
     if tenant.zero < 3 or tenant.shards == 1:
         return 0.0
-    return float(2 * tenant.architecture.layer_parameters * BYTES_OF[tenant.dtype])
+    return float(2 * tenant.architecture.layer_parameters / tenant.tp * BYTES_OF[tenant.dtype])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -10,11 +11,13 @@ import numpy.typing as npt
 from rpeg.architecture import Architecture
 from rpeg.cost.passes import work
 from rpeg.cost.passes.communication import collective
+from rpeg.cost.passes.cuts import Passes, cut_over
 from rpeg.cost.passes.host import joining
-from rpeg.cost.passes.inference import sharding
+from rpeg.cost.passes.inference import WHOLE, least_forward, sharding
 from rpeg.cost.passes.microbatches import MicroBatches, concatenate, split
 from rpeg.cost.passes.timing import Timing
 from rpeg.cost.tree import Cost, sequence
+from rpeg.plan import Parallelism
 
 Ints = npt.NDArray[np.int64]
 
@@ -30,27 +33,24 @@ def train(
     microbatch: int,
     logprobs: bool,
     timing: Timing,
-    zero: int = 0,
+    layout: Parallelism = WHOLE,
+    recompute: str = "none",
 ) -> Cost:
-    """One optimizer step for each of `minibatches`, which name the rows of each rank: minibatches[m][rank].
+    """One optimizer step for each of `minibatches`, which name the rows of each replica: minibatches[m][replica].
 
     prompt_lengths, response_lengths: (n,) of the whole batch. logprobs: the model has an lm head in its loss, else
-    a value head. In each minibatch the slowest rank gives the time: the tree shows its work.
+    a value head. layout: by which the model is cut and its state sharded. recompute: none, selective or full. In each
+    minibatch the slowest replica gives the time: the tree shows its work.
     """
-    ranks = max((len(minibatch) for minibatch in minibatches), default=1)
+    way = _Way(architecture, layout, recompute, logprobs, timing)
     slowest = [
-        _slowest(
-            architecture,
-            [split(prompt_lengths[rows], response_lengths[rows], microbatch) for rows in minibatch],
-            timing,
-            logprobs,
-        )
+        way.slowest([split(prompt_lengths[rows], response_lengths[rows], microbatch) for rows in minibatch])
         for minibatch in minibatches
     ]
     parts = concatenate(slowest)
     children = [joining(int(parts.rows.sum()), timing)]
-    children += _forward_backward(architecture, parts, timing, logprobs=logprobs)
-    children += _updates(architecture, ranks, len(minibatches), len(parts), zero, timing)
+    children += way.passes(parts, len(minibatches))
+    children += _updates(architecture, layout, len(minibatches), len(parts), timing)
     return sequence("train", children)
 
 
@@ -66,42 +66,64 @@ def shuffled(
     return out
 
 
-def _slowest(
-    architecture: Architecture, ranks: list[MicroBatches], timing: Timing, logprobs: bool
-) -> MicroBatches:
-    """The micro-batches of the rank that takes longest over this minibatch."""
-    if len(ranks) == 1:
-        return ranks[0]
+@dataclass(frozen=True)
+class _Way:
+    """How passes run forward and backward."""
 
-    def seconds(parts: MicroBatches) -> float:
-        return sum(cost.seconds for cost in _forward_backward(architecture, parts, timing, logprobs=logprobs))
+    architecture: Architecture
+    layout: Parallelism
+    recompute: str
+    logprobs: bool
+    timing: Timing
 
-    return max(ranks, key=seconds)
+    def slowest(self, replicas: list[MicroBatches]) -> MicroBatches:
+        """The micro-batches of the replica that takes longest over a minibatch."""
+        if len(replicas) == 1:
+            return replicas[0]
+        return max(replicas, key=lambda parts: sum(cost.seconds for cost in self.passes(parts, 1)))
 
+    def passes(self, parts: MicroBatches, runs: int) -> list[Cost]:
+        """Over all micro-batches of so many minibatches."""
+        timing, dtype = self.timing, self.timing.dtype
+        shape = parts.rows, parts.length
+        both = work.forward_backward(self.architecture, *shape, dtype)
+        layers = [timing.cost("forward + backward", "forward_backward", *shape, work=both)]
+        if self.recompute != "none":
+            layers.append(self._again(parts))
+        last = work.head_backward(self.architecture, parts.response_tokens, dtype)
+        head = (
+            timing.cost("head", "head_backward", parts.response_tokens, work=last) if self.logprobs else None
+        )
+        least = 3 * least_forward(self.architecture, timing)
+        again = int(self.recompute == "full")
+        made = Passes(self.architecture, parts, layers, head, least, runs, backward=True, again=again)
+        return cut_over(made, self.layout, timing)
 
-def _forward_backward(
-    architecture: Architecture, parts: MicroBatches, timing: Timing, *, logprobs: bool
-) -> list[Cost]:
-    dtype = timing.dtype
-    body = work.forward_backward(architecture, parts.rows, parts.length, dtype)
-    costs = [timing.cost("forward + backward", "forward_backward", parts.rows, parts.length, work=body)]
-    if logprobs:
-        last = work.head_backward(architecture, parts.response_tokens, dtype)
-        costs.append(timing.cost("head", "head_backward", parts.response_tokens, work=last))
-    return costs
+    def _again(self, parts: MicroBatches) -> Cost:
+        """The forward pass of layers once more, or that of attention alone."""
+        forward = work.forward(self.architecture, parts.rows, parts.length, self.timing.dtype)
+        cost = self.timing.cost("recompute", "forward", parts.rows, parts.length, work=forward)
+        if self.recompute == "full" or not cost.flops:
+            return cost
+        tokens = parts.padded_tokens * work.layer_flops_per_token(self.architecture)
+        return cost.scaled(1 - tokens / cost.flops)
 
 
 def _updates(
-    architecture: Architecture, ranks: int, updates: int, microbatches: int, zero: int, timing: Timing
+    architecture: Architecture, layout: Parallelism, updates: int, microbatches: int, timing: Timing
 ) -> list[Cost]:
     """Reduction and optimizer once an update; with ZeRO-3 parameters besides, for each micro-batch."""
+    ranks, zero = layout.dp * layout.cp, layout.zero
+    parts = layout.tp * layout.pp
     if zero == 3 and ranks > 1:
-        return _sharded(architecture, ranks, updates, microbatches, timing)
-    local = np.full(updates, architecture.parameters() / (ranks if zero >= 1 else 1))
+        sharded = _sharded(architecture, ranks, updates, microbatches, timing)
+        return [cost.scaled(1 / parts) for cost in sharded]
+    held = architecture.parameters() / parts
+    local = np.full(updates, held / (ranks if zero >= 1 else 1))
     costs = [timing.cost("optimizer", "optimizer", local, work=work.optimizer(local))]
     if ranks == 1:
         return costs
-    size = architecture.parameters() * work.BYTES_OF[timing.dtype]
+    size = held * work.BYTES_OF[timing.dtype]
     costs.append(_agreement(ranks, timing))
     if zero == 0:
         return [*costs, collective("reduce gradients", "all_reduce", ranks, size, timing, updates)]

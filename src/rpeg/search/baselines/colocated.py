@@ -74,7 +74,7 @@ def _common(problem: Problem, together: Placement) -> Iterator[Placement]:
 
 
 def _layouts(problem: Problem, together: Placement) -> Iterator[Degrees]:
-    """That divide every model; processes of this machine hold whole models, so that nothing is to choose."""
+    """That divide every model; processes of this machine cut them only where a job says so."""
     if problem.is_local:
         return
     block = next(iter(together.blocks.values()))

@@ -17,7 +17,9 @@ def heuristic(problem: Problem) -> Family:
     """tp: the devices of a node; pp: the nodes; every stage on all devices of a kind."""
     name = "ReaL heuristic"
     if problem.is_local:
-        return Family(name, refused="processes of this machine hold whole models: no tensor parallelism")
+        return Family(
+            name, refused="models are cut over processes of this machine only where plan.layouts says so"
+        )
     found = []
     for together in colocated(problem):
         block = next(iter(together.blocks.values()))

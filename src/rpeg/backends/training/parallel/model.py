@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rpeg.backends.models import Headed, PolicyModel
+from rpeg.backends.headed import Headed
+from rpeg.backends.models import PolicyModel
 from rpeg.backends.training.grid import Grid
 from rpeg.backends.training.parallel.attention import exchange_heads
 from rpeg.backends.training.parallel.context import Context
@@ -16,14 +17,9 @@ from rpeg.errors import InputError
 def cut(model: Headed, grid: Grid) -> Layout:
     """Cuts in place by pp, ep, tp and cp; the layout says what is left. InputError where the model cannot be cut so."""
     layout = whole(model)
-    degrees = [f"{axis} {grid.size(axis)}" for axis in ("pp", "ep", "tp", "cp") if grid.size(axis) > 1]
-    if not degrees:
-        return layout
-    if not isinstance(model, PolicyModel):
-        raise InputError(
-            f"{type(model).__name__} cannot be cut by {', '.join(degrees)}; use dp, with zero 0 or 3"
-        )
     p = grid.parallelism
+    if not isinstance(model, PolicyModel):
+        return _cut_rewarding(model, layout, grid)
     if grid.size("pp") > 1:
         layout = keep_stage(model, layout, grid.size("pp"), grid.index("pp"))
     if (group := grid.group("ep")) is not None:
@@ -36,6 +32,17 @@ def cut(model: Headed, grid: Grid) -> Layout:
         model.context = Context(group)
     model.align = p.cp * (p.tp if p.sequence_parallel else 1)
     return layout
+
+
+def _cut_rewarding(model: Headed, layout: Layout, grid: Grid) -> Layout:
+    """Of a reward model, whose passes end with a number a sequence."""
+    degrees = [f"{axis} {grid.size(axis)}" for axis in ("pp", "ep", "cp") if grid.size(axis) > 1]
+    if degrees:
+        raise InputError(
+            f"{type(model).__name__} cannot be cut by {', '.join(degrees)}; use tp, or dp with zero 0 or 3"
+        )
+    group = grid.group("tp")
+    return layout if group is None else cut_tensors(model, layout, group, sequence=False)
 
 
 def _check_context(model: PolicyModel, grid: Grid) -> None:

@@ -10,7 +10,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from rpeg.backends.models import PolicyModel, named_parameters
+from rpeg.backends.headed import named_parameters
+from rpeg.backends.models import PolicyModel
 from rpeg.backends.training.parallel.placed import Layout
 from rpeg.errors import InputError
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from rpeg.backends.boxes import Box
-from rpeg.backends.models import Headed, named_parameters
+from rpeg.backends.headed import Headed, named_parameters
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from rpeg.backends.boxes import Box
-from rpeg.backends.models import PolicyModel
+from rpeg.backends.headed import Headed
 from rpeg.backends.training.parallel.functions import enter, gather, join, leave, scatter_sum, split
 from rpeg.backends.training.parallel.placed import Layout, keep_boxes
 from rpeg.errors import InputError
@@ -26,7 +27,7 @@ STYLES = {"colwise": 0, "rowwise": 1}
 WHOLE = ("replicated_with_grad_allreduce",)
 
 
-def cut_tensors(model: PolicyModel, layout: Layout, group: dist.ProcessGroup, *, sequence: bool) -> Layout:
+def cut_tensors(model: Headed, layout: Layout, group: dist.ProcessGroup, *, sequence: bool) -> Layout:
     """Cuts the model in place and hooks the collectives in; the layout with this rank's boxes.
 
     sequence: along it, too (sequence parallelism). InputError where the family has no cut or it does not divide.
@@ -52,7 +53,7 @@ def cut_tensors(model: PolicyModel, layout: Layout, group: dist.ProcessGroup, *,
     return cut
 
 
-def _styles(model: PolicyModel) -> dict[str, str]:
+def _styles(model: Headed) -> dict[str, str]:
     """By regular expression of a module's name."""
     declared = getattr(model.hf.config.get_text_config(), "base_model_tp_plan", None)
     family = type(model.hf).__name__
@@ -72,7 +73,7 @@ def _styles(model: PolicyModel) -> dict[str, str]:
     return used
 
 
-def _check(model: PolicyModel, ranks: int, styles: dict[str, str]) -> None:
+def _check(model: Headed, ranks: int, styles: dict[str, str]) -> None:
     config = model.hf.config.get_text_config()
     sizes = {
         "attention heads": config.num_attention_heads,
@@ -89,7 +90,7 @@ def _check(model: PolicyModel, ranks: int, styles: dict[str, str]) -> None:
             raise InputError(f"{pattern} has a bias and is cut by rows; use dp, with zero 3")
 
 
-def _dimension(name: str, styles: dict[str, str], model: PolicyModel) -> int | None:
+def _dimension(name: str, styles: dict[str, str], model: Headed) -> int | None:
     """The dimension in which a parameter is cut; None where it is whole."""
     module, _, kind = name.rpartition(".")
     if kind in ("weight", "bias") and module in _vocabulary_names(model):
@@ -100,21 +101,21 @@ def _dimension(name: str, styles: dict[str, str], model: PolicyModel) -> int | N
     return None
 
 
-def _vocabulary_names(model: PolicyModel) -> set[str]:
+def _vocabulary_names(model: Headed) -> set[str]:
     modules = [model.backbone.get_input_embeddings()]
     modules += [model.hf.get_output_embeddings()] if "lm" in model.heads else []
     return {_name_of(model, module) for module in modules}
 
 
-def _norm_prefix(model: PolicyModel) -> str:
+def _norm_prefix(model: Headed) -> str:
     return f"{_name_of(model, model.final_norm())}."
 
 
-def _name_of(model: PolicyModel, wanted: nn.Module) -> str:
+def _name_of(model: Headed, wanted: nn.Module) -> str:
     return str(next(name for name, m in model.named_modules() if m is wanted)).removeprefix("hf.")
 
 
-def _matching(model: PolicyModel, styles: dict[str, str], style: str) -> Iterator[tuple[str, nn.Module]]:
+def _matching(model: Headed, styles: dict[str, str], style: str) -> Iterator[tuple[str, nn.Module]]:
     patterns = [pattern for pattern, s in styles.items() if s == style]
     for full, module in model.named_modules():
         name = full.removeprefix("hf.")
@@ -122,21 +123,34 @@ def _matching(model: PolicyModel, styles: dict[str, str], style: str) -> Iterato
             yield name, module
 
 
-def _hook(model: PolicyModel, styles: dict[str, str], group: dist.ProcessGroup, sequence: bool) -> None:
+def _hook(model: Headed, styles: dict[str, str], group: dist.ProcessGroup, sequence: bool) -> None:
     """A block of matrices begins with the module that holds column-wise ones and ends with a row-wise one."""
     modules = {full.removeprefix("hf."): module for full, module in model.named_modules()}
     blocks = {name.rpartition(".")[0] for name, _ in _matching(model, styles, "colwise")}
-    into = (lambda x: gather(x, group, SEQUENCE)) if sequence else (lambda x: enter(x, group))
-    out = (lambda x: scatter_sum(x, group, SEQUENCE)) if sequence else (lambda x: leave(x, group))
+    along = _Sequence(sequence)
+    if sequence and model.backbone is not model.hf:
+        along.leave_whole_within(model.hf)
     for name in sorted(blocks):
-        _before(modules[name], into)
+        _before(modules[name], lambda x: gather(x, group, SEQUENCE) if along.cut else enter(x, group))
     for _, module in _matching(model, styles, "rowwise"):
-        _after(module, out)
+        _after(module, lambda x: scatter_sum(x, group, SEQUENCE) if along.cut else leave(x, group))
     layers = model.layers()
     if sequence and layers:
-        _before(layers[0], lambda x: split(x, group, SEQUENCE))
+        _before(layers[0], lambda x: split(x, group, SEQUENCE) if along.cut else x)
         last = model.final_norm() if model.is_last else layers[-1]
-        _after(last, lambda x: join(x, group, SEQUENCE))
+        _after(last, lambda x: join(x, group, SEQUENCE) if along.cut else x)
+
+
+@dataclass
+class _Sequence:
+    """Whether sequences are cut. They are not where an engine calls the module itself, a token at a time."""
+
+    cut: bool
+
+    def leave_whole_within(self, hf: nn.Module) -> None:
+        """Calls of the whole module find sequences whole."""
+        hf.register_forward_pre_hook(lambda *_: setattr(self, "cut", False))
+        hf.register_forward_hook(lambda *_: setattr(self, "cut", True), always_call=True)
 
 
 def _before(module: nn.Module, change: Any) -> None:
@@ -154,7 +168,7 @@ def _after(module: nn.Module, change: Any) -> None:
     module.register_forward_hook(lambda _module, _args, out: change(out))
 
 
-def _hook_vocabulary(model: PolicyModel, layout: Layout, group: dist.ProcessGroup) -> None:
+def _hook_vocabulary(model: Headed, layout: Layout, group: dist.ProcessGroup) -> None:
     """Each rank embeds its own tokens and computes its own logits; `token_logprobs` puts these together."""
     if model.is_first:
         embedding = model.backbone.get_input_embeddings()
@@ -168,6 +182,17 @@ def _hook_vocabulary(model: PolicyModel, layout: Layout, group: dist.ProcessGrou
             name = f"{_name_of(model, model.backbone.get_input_embeddings())}.weight"
         _before(head, lambda x: enter(x, group))
         model.vocabulary = (group, layout[name].box.starts[0])
+        # Who calls the module itself, as engines do, finds whole logits.
+        model.hf.register_forward_hook(partial(_whole_logits, group, layout[name].shape[0]))
+
+
+def _whole_logits(group: dist.ProcessGroup, vocabulary: int, _module: nn.Module, _args: Any, out: Any) -> Any:
+    """All ranks' logits in place of this one's. The last parts of a vocabulary may be shorter."""
+    ranks = dist.get_world_size(group)
+    each = -(-vocabulary // ranks)
+    own = nn.functional.pad(out.logits, (0, each - out.logits.shape[-1]))
+    out.logits = gather(own, group, -1)[..., :vocabulary]
+    return out
 
 
 def _embed_own(embedding: nn.Module, box: Box, group: dist.ProcessGroup) -> None:

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from rpeg.backends.boxes import Box, Piece
-from rpeg.backends.models import Headed, named_parameters
+from rpeg.backends.headed import Headed, named_parameters
 from rpeg.backends.training import collectives
 from rpeg.backends.training.grid import Grid
 from rpeg.backends.training.parallel.placed import Layout

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rpeg.backends.boxes import Piece
-from rpeg.backends.models import named_parameters
+from rpeg.backends.headed import named_parameters
 from rpeg.backends.training import collectives
 from rpeg.backends.training.grid import Grid
 from rpeg.backends.training.parallel.placed import Layout

@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from rpeg.backends.boxes import Piece
-from rpeg.backends.models import Headed, named_parameters
+from rpeg.backends.headed import Headed, named_parameters
 from rpeg.backends.training import collectives
 from rpeg.backends.training.grid import Grid
 from rpeg.backends.training.parallel.placed import Layout
