@@ -74,7 +74,7 @@ def reward(prompt, response, answer):
 
 @dataclass
 class Struck:
-    """One run and what befell it. died: of the processes that were to be gone, how long the last one took."""
+    """One run and what befell it. orphans_seconds: the longest that a worker has outlived a killed driver."""
 
     run: Path
     seed: int
@@ -82,6 +82,11 @@ class Struck:
     resumed: int = 0
     orphans_seconds: float = 0.0
     errors: list[str] = field(default_factory=list)
+
+    @property
+    def log(self) -> Path:
+        """Beside the run's disk, which may be full."""
+        return self.run.parent.with_suffix(".log")
 
 
 def main() -> None:
@@ -221,12 +226,12 @@ def _relieve(struck: Struck) -> None:
 
 
 def _start(command: list[str], struck: Struck) -> subprocess.Popen[bytes]:
-    log = (struck.run.parent / "log").open("ab")
-    return subprocess.Popen(command, stdout=log, stderr=log)
+    with struck.log.open("ab") as log:
+        return subprocess.Popen(command, stdout=log, stderr=log)
 
 
 def _end_of(struck: Struck) -> str:
-    lines = (struck.run.parent / "log").read_text(errors="replace").strip().splitlines()
+    lines = struck.log.read_text(errors="replace").strip().splitlines()
     told = [line for line in lines if line.startswith("rpeg:") or "worker " in line or "lacking" in line]
     return told[-1].replace(str(struck.run), "RUN")[:300] if told else ""
 
