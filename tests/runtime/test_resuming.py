@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ import torch
 from rpeg.errors import InputError, RunError
 from rpeg.job import Job
 from rpeg.plan import Plan
-from rpeg.runtime import Options, RunDirectory, prepare_directory, train
+from rpeg.runtime import Options, RunDirectory, StepRecord, prepare_directory, train
+from rpeg.trace import read_traces
 from rpeg.verify import prove_run
 from runtime.runs import Ran, Silent, make_job, plan_for, run, tiny_model
 
@@ -194,3 +196,36 @@ def test_another_layout_goes_on_alike(model: Path, tmp_path: Path) -> None:
     assert prove_run(resumed.traces).findings == ()
     for name, tensor in straight.weights["actor"].items():
         torch.testing.assert_close(resumed.weights["actor"][name], tensor, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("crashes", [(), (2,), (1, 2, 4)], ids=["none", "one", "three"])
+def test_the_learning_rate_of_a_step_is_the_same_after_any_crashes(
+    crashes: tuple[int, ...], model: Path, tmp_path: Path
+) -> None:
+    """Warm-up and decay are over the whole run: 2 of 12 updates up, then down to zero."""
+    optimizer = {"lr": 1e-2, "schedule": "linear", "warmup_steps": 1}
+    job = make_job(
+        model, tmp_path / "run", algorithm="grpo", steps=6, optimizer=optimizer, checkpoint={"every": 1}
+    )
+
+    class Crashing(Silent):
+        due: int | None = None
+
+        def on_step(self, record: StepRecord) -> None:
+            if record.step == self.due:
+                raise RunError("as if the machine had failed")
+
+    options, plan = Options(in_process=True, export=False), plan_for(job, rest=(0,))
+    for due in (*crashes, None):
+        directory, _, start = prepare_directory(job, plan, options)
+        view = Crashing([])
+        view.due = due
+        if due is None:
+            train(job, plan, directory, start, options, view)
+        else:
+            with pytest.raises(RunError, match="as if the machine had failed"):
+                train(job, plan, directory, start, options, view)
+        options = replace(options, resume=True)
+    rates = [record["actor/lr"] for record in directory.steps_recorded()]
+    assert rates == pytest.approx([0.0075, 0.0095, 0.0075, 0.0055, 0.0035, 0.0015], rel=1e-12)
+    assert len(read_traces(directory.path)) == 1 + len(crashes)
