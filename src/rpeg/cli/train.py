@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -126,6 +127,7 @@ def command(
     plan = plan or _best_plan(job, console)
     check_is_for(plan, job)
     if fake is None:
+        options = replace(options, predicted_bytes=_predicted_bytes(job, plan))
         with make_view(console, plan, job.steps, start.steps if start else 0) as view:
             outcome = train(job, plan, run, start, options, view)
         comparison = _predicted(job, plan, run.path)
@@ -210,6 +212,21 @@ def _best_plan(job: Job, console: Console) -> Plan:
         ranked = plan_job(problem)
     console.print(ranking(ranked, ranked.chosen, most=10))
     return ranked.chosen.plan
+
+
+def _predicted_bytes(job: Job, plan: Plan) -> dict[str, float]:
+    """The most memory that each device lane is predicted to hold; nothing where there is nothing to predict with."""
+    from rpeg.cli._planning import problem_of
+    from rpeg.errors import InputError
+    from rpeg.plan import lower
+    from rpeg.sim.memory import lane_memory
+
+    try:
+        facts = problem_of(job, lambda line: None, measure=False).facts
+        phases = lane_memory(plan, lower(plan.graph, plan.assignments, plan.workload), facts)
+    except InputError:
+        return {}
+    return {lane: max((memory.bytes for memory in held), default=0.0) for lane, held in phases.items()}
 
 
 def _predicted(job: Job, plan: Plan, run: Path, costs: Costs | None = None) -> Comparison | None:
