@@ -141,14 +141,12 @@ class RunDirectory:
         state = {"schema": SCHEMA, "steps": steps, "seed": seed}
         write_durably(partial / "state.json", json.dumps(state) + "\n")
         sync(partial)
-        before = final.with_suffix(".before")
-        if final.exists():
-            final.rename(before)
+        if final.exists():  # damaged: a whole one would have been gone on from
+            _remove(final)
         partial.rename(final)
         sync(self.path)
-        shutil.rmtree(before, ignore_errors=True)
         for old in self.checkpoints()[:-keep]:
-            shutil.rmtree(old.path)
+            _remove(old.path)
         self._drop_carried_before(min((c.steps for c in self.checkpoints()), default=0) - 1)
         return Checkpoint(final, steps)
 
@@ -174,6 +172,12 @@ class RunDirectory:
 
     def _partial(self, steps: int) -> Path:
         return self.path / f"checkpoint-{steps:06d}.partial"
+
+
+def _remove(checkpoint: Path) -> None:
+    """What makes it count goes first, so that none counts of which a part is gone."""
+    (checkpoint / "state.json").unlink(missing_ok=True)
+    shutil.rmtree(checkpoint)
 
 
 def _link(file: Path, target: Path) -> None:
