@@ -1,6 +1,6 @@
 """A trainer's state on disk: safetensors and JSON, independent of the layout that wrote it.
 
-weights.safetensors     parameters by name
+weights.safetensors     parameters by name, where adapters are trained those alone
 optimizer.safetensors   `exp_avg/<name>` and `exp_avg_sq/<name>`, where there is an optimizer
 trainer.json            format, updates, skipped, optimizer configuration, digest of the weights
 
@@ -24,6 +24,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from rpeg.backends.adapters import merged, scale_of
 from rpeg.backends.boxes import Box, Piece
 from rpeg.backends.training import collectives
 from rpeg.errors import InputError, RunError
@@ -37,7 +38,7 @@ WEIGHTS, OPTIMIZER, COUNTS = "weights", "optimizer", "trainer.json"
 
 def save(trainer: Trainer, directory: str) -> None:
     """Collective; the directory is there, whole, when it returns on any rank."""
-    parameters, optimizer = trainer.parameters, trainer.optimizer
+    optimizer = trainer.optimizer
     counts = {
         "format": FORMAT,
         "updates": trainer.updates,
@@ -50,7 +51,7 @@ def save(trainer: Trainer, directory: str) -> None:
     ]
 
     def write(path: Path, suffix: str) -> None:
-        _write_pieces(path / f"{WEIGHTS}{suffix}", parameters.weights())
+        _write_pieces(path / f"{WEIGHTS}{suffix}", trainer.changing())
         if optimizer:
             _write_pieces(path / f"{OPTIMIZER}{suffix}", moments)
 
@@ -61,13 +62,14 @@ def save(trainer: Trainer, directory: str) -> None:
 
 
 def save_model(trainer: Trainer, directory: str) -> None:
-    """A Hugging Face directory (without tokenizer). Collective: ranks leave their parts in it for the first one."""
+    """A Hugging Face directory (without tokenizer), adapters added to what they are beside. Collective: ranks leave their
+    parts in it for the first one."""
 
     def write(path: Path, suffix: str) -> None:
         _write_pieces(path / f"{WEIGHTS}{suffix}", trainer.parameters.weights())
 
     def finish(path: Path) -> None:
-        trainer.model.save(str(path), read_weights(path))
+        trainer.model.save(str(path), merged(read_weights(path), scale_of(trainer.model)))
         for file in _files(path, WEIGHTS):
             file.unlink()
 
@@ -84,7 +86,7 @@ def load(trainer: Trainer, directory: str) -> None:
         raise InputError(f"{directory} holds no usable trainer state: {error}") from error
     if counts.get("format") != FORMAT:
         raise InputError(f"{path / COUNTS} has format {counts.get('format')}, this version reads {FORMAT}")
-    _read_pieces(path, WEIGHTS, trainer.parameters.weights())
+    _read_pieces(path, WEIGHTS, trainer.changing())
     if trainer.optimizer is not None:
         _read_pieces(
             path,
