@@ -31,7 +31,10 @@ def test_adapters_stand_beside_the_matrices_of_the_layers(targets: str, beside: 
     model = adapted(Adapters(3, 1.0, targets))  # type: ignore[arg-type]
     names = [name for name, _ in named_parameters(model)]
     assert sum(map(is_adapter, names)) == 2 * 2 * beside
-    assert {n for n in names if n not in model.frozen and not is_adapter(n)} == {"value_head.weight", "value_head.bias"}
+    assert {n for n in names if n not in model.frozen and not is_adapter(n)} == {
+        "value_head.weight",
+        "value_head.bias",
+    }
     assert "lm_head.weight" not in {n.rpartition(".lora")[0] for n in names}
 
 
@@ -95,7 +98,9 @@ def test_a_payload_of_the_frozen_model_is_refused() -> None:
 def test_moments_are_of_adapters_alone() -> None:
     trainer = Trainer(adapted(), optimizer=CONFIG)
     trained = sum(p.nbytes for n, p in named_parameters(trainer.model) if n not in trainer.model.frozen)
-    assert trained <= trainer.optimizer_bytes() / 2 < 1.3 * trained  # padding between parameters of a few numbers
+    assert (
+        trained <= trainer.optimizer_bytes() / 2 < 1.3 * trained
+    )  # padding between parameters of a few numbers
 
 
 def test_a_merged_model_computes_the_same_with_the_librarys_own_modules(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def layer_adapters(architecture: Architecture, layer: Layer, targets: Targets, t
     return float(count)
 
 
-def all_adapters(architecture: Architecture, rank: int, targets: Targets = "all") -> float:
-    """Of a whole model."""
-    each = (count * layer_adapters(architecture, layer, targets) for layer, count in architecture.groups)
+def all_adapters(architecture: Architecture, rank: int, targets: Targets = "all", tp: int = 1) -> float:
+    """Of a whole model, on one tensor-parallel rank."""
+    each = (count * layer_adapters(architecture, layer, targets, tp) for layer, count in architecture.groups)
     return rank * sum(each)

@@ -13,6 +13,7 @@ from rpeg.search.given import Given
 from rpeg.search.placements import MOST_SLOTS
 from rpeg.search.problem import Permissions, Problem
 from rpeg.sim import Facts
+from rpeg.sim.bases import bases
 from rpeg.transforms import Transform
 from rpeg.transforms.sharing import Sharing
 from rpeg.workload import Lengths, Selection, Workload, constant, lognormal, observed
@@ -53,6 +54,8 @@ def from_job(job: Job, memory_bytes: int, calibration: Calibration | None = None
         job.software.trainer,
         response_seconds(job.reward),
         response_seconds(job.evaluation_reward),
+        job.lora,
+        bases(job, graph),
     )
     assumptions = tuple(
         filter(
