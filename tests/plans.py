@@ -275,7 +275,7 @@ class _Driver:
             self._hear(event)
             self._carry_out(scheduler.on(event))
         spans = tuple(sorted(self.spans, key=lambda s: (s.worker, s.start_seconds, s.launch)))
-        return Trace(self.plan, self.source, self.steps, self.first_step, tuple(self.entries), spans)  # type: ignore[arg-type]
+        return Trace(self.plan, self.source, self.steps, self.first_step, tuple(self.entries), spans, seed=0)  # type: ignore[arg-type]
 
     def _log(self, what: What, item: Item, **more: object) -> int:
         self.entries.append(Entry(len(self.entries), self.now, what, item, **more))  # type: ignore[arg-type]

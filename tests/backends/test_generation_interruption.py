@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, LlamaConfig
 
+from backends.stopping import stop_after
 from rpeg.backends.generation.protocol import Begun, Request, Response, Sampling, to_samples
 from rpeg.backends.generation.slots import SlotEngine
 from rpeg.errors import InputError
@@ -48,18 +49,6 @@ def make_requests(prompts: int = 5, samples: int = 3) -> list[Request]:
     rng = np.random.default_rng(1)
     texts = [tuple(rng.integers(0, VOCABULARY, size=rng.integers(1, 9)).tolist()) for _ in range(prompts)]
     return [Request(p * samples + k, p, text) for p, text in enumerate(texts) for k in range(samples)]
-
-
-def stop_after(engine: SlotEngine, steps: int) -> Callable[[], Sequence[Request]]:
-    """What lets a generation end after so many of its steps."""
-    left = iter(range(steps))
-
-    def more() -> Sequence[Request]:
-        if next(left, None) is None:
-            engine.stop()
-        return ()
-
-    return more
 
 
 def in_stretches(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
+from backends.stopping import stop_after
 from rpeg.backends.generation import backend
 from rpeg.backends.generation.protocol import Request, Response, Sampling, Setup
 from rpeg.backends.generation.slots import SlotEngine
@@ -85,17 +86,6 @@ def recomputed(module: torch.nn.Module, response: Response, temperature: float =
         logits = module(input_ids=torch.tensor([[*response.prompt, *response.tokens]])).logits[0]
     logprobs = (logits.double() / temperature).log_softmax(-1)[len(response.prompt) - 1 : -1]
     return logprobs.gather(1, torch.from_numpy(response.tokens)[:, None])[:, 0].numpy()
-
-
-def stop_after(engine, steps: int):  # type: ignore[no-untyped-def]
-    left = iter(range(steps))
-
-    def more() -> Sequence[Request]:
-        if next(left, None) is None:
-            engine.stop()
-        return ()
-
-    return more
 
 
 def test_greedy_tokens_and_logprobs_are_those_of_the_slot_engine(engine, module):

@@ -139,6 +139,16 @@ BROKEN: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
         "allow.actor_critic_sharing",
         ("is true", "grpo trains no critic"),
     ),
+    "interruption with exact weights": (
+        {"plan": {"on_new_weights": "reprefill"}, "allow": {"staleness": 2}},
+        "plan.on_new_weights",
+        ("exact, the default", "Set freshness: latest"),
+    ),
+    "kept keys and values without permission": (
+        {"plan": {"on_new_weights": "keep_kv", "freshness": "latest"}, "allow": {"staleness": 2}},
+        "plan.on_new_weights",
+        ("changes what is learned", "allow.keep_kv: true"),
+    ),
     "latest without staleness": ({"plan": {"freshness": "latest"}}, "plan.freshness", ("no effect",)),
     "output is a file": ({"output": __file__}, "output", ("is a file",)),
     "output is the root": ({"output": "/"}, "output", ("/ holds other files", "such as /run")),

@@ -14,7 +14,8 @@ import pytest
 from plans import make_plan, ppo_graph
 from rpeg.errors import RunError
 from rpeg.plan import Plan
-from rpeg.runtime.driver import Checkpoints, Driver
+from rpeg.runtime.checkpoints import Checkpoints
+from rpeg.runtime.driver import Driver
 from rpeg.runtime.run_directory import RunDirectory
 from rpeg.runtime.work import Answer, Done, Part, Work
 from rpeg.trace import Entry, JsonLines, Span, begin_stretch, read_traces, span_file
@@ -95,7 +96,7 @@ def make_driver(
     trace = begin_stretch(tmp_path, "real", steps, 0)
     lanes = [lane.name for lane in plan.order]
     handles = {n: Pretender(n, plan, JsonLines(span_file(trace, n)), **pretend) for n in lanes}
-    broadcasts = {"actor": [object()], "critic": [object()]}
+    broadcasts = {("actor", 0): [object()], ("critic", 0): [object()]}
     keep = Checkpoints(directory, every=2, keep=1, seed=0)
     return Driver(plan, steps, 0, handles, broadcasts, trace, keep, view, stall_seconds)
 

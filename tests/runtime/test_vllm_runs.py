@@ -38,7 +38,7 @@ def on_vllm(plan: Plan) -> Plan:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, STALE, {"offload": {"generate": "all"}}], ids=["in place", "stale", "sleeps"]
+    "options", [{}, STALE, STALE | {"offload": {"generate": "all"}}], ids=["in place", "stale", "sleeps"]
 )
 def test_responses_come_from_the_weights_that_the_run_says(options, model: Path, tmp_path: Path) -> None:
     """With a learning rate that changes everything at once: the trainer finds the log-probabilities that vLLM noted."""

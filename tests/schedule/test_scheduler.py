@@ -95,10 +95,11 @@ def _versions_are_within_bounds(trace: Trace) -> None:
             continue
         for model, version in entry.versions.items():
             step, delay = entry.item.step, delays[entry.item.name, model]
-            oldest = max(0, step + 1 - delay, trace.first_step)
-            assert oldest <= version <= max(step, trace.first_step)
+            oldest = max(0, step + 1 - delay)
             if (entry.item.name, model) in exact:
                 assert version == oldest
+            else:
+                assert max(oldest, trace.first_step) <= version <= max(step, trace.first_step)
 
 
 def _trains_every_sample_once(trace: Trace) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from rpeg.algorithms import dapo
 from rpeg.errors import GraphError
-from rpeg.ir import Chunk, Freshness, Graph, Unit
+from rpeg.ir import Chunk, Freshness, Graph, OnNewWeights, Unit
 from rpeg.transforms import Changes, Transform, parse, parse_all, transforms
 from samples_of_plans import grpo, ppo
 
@@ -26,6 +26,21 @@ def test_bounded_asynchrony_raises_the_delay_of_one_consumer() -> None:
     assert {into[name].delay for name in ("old_logprobs", "train_actor", "evaluate")} == {1}
 
 
+def test_generation_ahead_is_of_the_newest_weights_and_kept_by_asynchrony() -> None:
+    ahead = parse("ahead{stage=generate,how=keep_kv}")
+    later = parse("async{stage=generate,staleness=2,freshness=latest}")
+    for first, second in ((ahead, later), (later, ahead)):
+        (edge,) = second.apply(first.apply(ppo())).weights_into("generate")
+        assert (edge.delay, edge.freshness, edge.on_new_weights) == (
+            3,
+            Freshness.LATEST,
+            OnNewWeights.KEEP_KV,
+        )
+    assert (ahead.key, parse("ahead").key) == ("keep_kv", "staleness")
+    with pytest.raises(GraphError, match="exact freshness requires drain"):
+        parse("async{stage=generate,staleness=1,freshness=exact}").apply(ahead.apply(ppo()))
+
+
 def test_streaming_reaches_the_stages_that_can_work_on_a_sample() -> None:
     graph = parse("stream{chunk=4}").apply(ppo())
     chunked = {edge.dst for edge in graph.edges if edge.chunk == Chunk(4, Unit.SAMPLE)}
@@ -40,6 +55,7 @@ def test_streaming_by_group_reaches_group_statistics() -> None:
 
 def test_each_transform_says_what_it_changes_and_who_permits_it() -> None:
     assert {name: (kind.changes, kind.permission) for name, kind in transforms().items()} == {
+        "ahead": (Changes.STALENESS, "staleness"),
         "async": (Changes.STALENESS, "staleness"),
         "bypass": (Changes.MODEL, "behaviour_logprobs"),
         "fuse": (Changes.SCHEDULE, ""),
@@ -67,6 +83,8 @@ def test_text_that_names_no_transform_is_refused(source: str, words: str) -> Non
 @pytest.mark.parametrize(
     ("source", "words"),
     [
+        ("ahead{how=drain}", "'drain' is no way to go on"),
+        ("ahead{stage=reference}", "reference generates nothing to train on"),
         ("async{staleness=0}", "asynchrony begins at 1"),
         ("async{freshness=newest}", "freshness 'newest' is unknown"),
         ("async{stage=train_actor}", "only generation and assessment"),
@@ -91,7 +109,7 @@ def test_a_transform_that_does_not_apply_says_why(source: str, words: str) -> No
         parse(source).apply(ppo())
 
 
-@pytest.mark.parametrize("source", ["async{staleness=1}", "stream{chunk=2}"])
+@pytest.mark.parametrize("source", ["ahead", "async{staleness=1}", "stream{chunk=2}"])
 def test_nothing_is_applied_twice(source: str) -> None:
     transform: Transform = parse(source)
     with pytest.raises(GraphError):

@@ -103,7 +103,7 @@ def check_is_for(plan: Plan, job: Job) -> None:
     if refused:
         raise InputError(
             f"the plan uses {refused[0]}, which changes what is learned, and the job does not allow it; "
-            f"set allow.{refused[0].permission} or take another plan"
+            f"set allow.{refused[0].key} or take another plan"
         )
 
 

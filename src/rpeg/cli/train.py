@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rpeg.plan import Plan
     from rpeg.report.compare import Comparison
     from rpeg.runtime import Outcome
+    from rpeg.sim import Costs
 
 ORDER = 40
 
@@ -39,6 +40,15 @@ def command(
     in_process: Annotated[
         bool, typer.Option("--in-process", help="Run in this process, without Ray; for plans of one device.")
     ] = False,
+    fake: Annotated[
+        str | None,
+        typer.Option(
+            "--fake",
+            metavar="virtual|SCALE",
+            help="Run on fake devices that only wait, as long as the cost model says: on a virtual clock, or SCALE "
+            "seconds for each of its seconds (0.001). For jobs on hardware that is not here; trains nothing.",
+        ),
+    ] = None,
     stall_seconds: Annotated[
         float,
         typer.Option(
@@ -55,9 +65,11 @@ def command(
       rpeg train job.yaml                       by the best plan for this machine
       rpeg train job.yaml --plan plan.json
       rpeg train job.yaml --resume              go on where the last checkpoint is
+      rpeg train job.yaml --fake virtual        how the driver runs it on hardware that is not here
     """
     from rich.console import Console
 
+    from rpeg.cli._fake import LABEL, fake_of, how, scale_of
     from rpeg.cli._planning import check_is_for
     from rpeg.cli.main import INTERRUPTED
     from rpeg.errors import InputError
@@ -68,10 +80,11 @@ def command(
         raise InputError("--resume goes on with a run and --overwrite removes it; choose one")
     if in_process and address:
         raise InputError(f"--in-process runs here and --address on the Ray cluster at {address}; choose one")
+    scale = scale_of(fake) if fake is not None else None
     job = load_job(job_file)
-    _check_runs_here(job)
-    # what follows needs torch and Ray, which is no matter for a job that cannot run here
-    from rpeg.report.live import make_view
+    if fake is None:
+        _check_runs_here(job)
+    from rpeg.report.live import PlainView, make_view
     from rpeg.runtime import Options, prepare_directory, train
 
     job = _job_with(job, output, steps, str(job_file))
@@ -83,13 +96,24 @@ def command(
 
         given = read_plan(plan_file)
     run, plan, start = prepare_directory(job, given, options)
-    _say_what_is_read(job, console)
+    if fake is None:
+        _say_what_is_read(job, console)  # needs torch, as training does; fake devices do without
     plan = plan or _best_plan(job, console)
     check_is_for(plan, job)
-    with make_view(console, plan, job.steps, start.steps if start else 0) as view:
-        outcome = train(job, plan, run, start, options, view)
-    comparison = _predicted(job, plan, run.path)
+    if fake is None:
+        with make_view(console, plan, job.steps, start.steps if start else 0) as view:
+            outcome = train(job, plan, run, start, options, view)
+        comparison = _predicted(job, plan, run.path)
+    else:
+        from rpeg.runtime.fake.pretend import pretend
+
+        console.print(how(scale), markup=False)
+        fakes = fake_of(job, plan, scale)
+        outcome = pretend(job, plan, run, start, options, PlainView(console, job.steps), fakes)
+        comparison = _predicted(job, plan, run.path, fakes.work)
     proven = _show(job, plan, outcome, comparison, console)
+    if fake is not None:
+        console.print(LABEL, markup=False)
     if not proven:
         raise typer.Exit(1)
     if not outcome.finished:
@@ -109,8 +133,8 @@ def _check_runs_here(job: Job) -> None:
         weights = f" The weights of {', '.join(missing)} are not on this machine either." if missing else ""
         raise InputError(
             f"job {job.name} is for {job.hardware.name}, which is planned for and not run here.{weights} "
-            "`rpeg plan` and `rpeg simulate` take it; to train on this machine, set cluster: {cpu: N} and a model that "
-            "is here."
+            "`rpeg plan` and `rpeg simulate` take it, and `rpeg train --fake virtual` runs it on fake devices; to train "
+            "on this machine, set cluster: {cpu: N} and a model that is here."
         )
 
 
@@ -163,8 +187,11 @@ def _best_plan(job: Job, console: Console) -> Plan:
     return ranked.chosen.plan
 
 
-def _predicted(job: Job, plan: Plan, run: Path) -> Comparison | None:
-    """The plan simulated with this machine's calibration, beside what was measured; None where nothing was calibrated."""
+def _predicted(job: Job, plan: Plan, run: Path, costs: Costs | None = None) -> Comparison | None:
+    """The plan simulated beside what was measured; None where there is nothing to predict with.
+
+    costs: those of the machine's calibration without.
+    """
     import shutil
 
     from rpeg.cli._planning import problem_of
@@ -175,8 +202,9 @@ def _predicted(job: Job, plan: Plan, run: Path) -> Comparison | None:
     from rpeg.trace import read_traces, write_trace
 
     try:
-        problem = problem_of(job, lambda line: None, measure=False)
-        predicted = simulate(plan, StageCosts(plan, problem.facts), min(job.steps, 20), job.seed)
+        if costs is None:
+            costs = StageCosts(plan, problem_of(job, lambda line: None, measure=False).facts)
+        predicted = simulate(plan, costs, min(job.steps, 20), job.seed)
         shutil.rmtree(run / PREDICTED, ignore_errors=True)
         write_trace(predicted, run / PREDICTED)
         return compare(predicted, stretch_to_compare(read_traces(run)))

@@ -9,7 +9,7 @@ from pathlib import Path
 from rpeg.architecture.library import find
 from rpeg.errors import InputError, nearest
 from rpeg.ir import Graph, Scope
-from rpeg.job import rules_layouts
+from rpeg.job import rules_interruption, rules_layouts
 from rpeg.job.hardware import LOCAL, described, part
 from rpeg.job.models import ModelSource, resolve_model
 from rpeg.job.paths import absolute, why_not_output
@@ -248,6 +248,7 @@ RULES: tuple[Rule, ...] = (
     staleness_is_allowed,
     sharing_has_a_critic,
     sharing_is_allowed,
+    *rules_interruption.RULES,
     *rules_layouts.RULES,
     evaluation_has_data,
     chat_has_a_template,

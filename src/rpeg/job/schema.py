@@ -184,6 +184,10 @@ class Allow(Section):
         default=False,
         description="whether log-probabilities noted during generation may stand in for the actor's own",
     )
+    keep_kv: Flag = Field(
+        default=False,
+        description="whether responses may go on under new weights with keys and values of the old ones",
+    )
 
 
 class Evaluation(Section):

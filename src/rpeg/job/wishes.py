@@ -105,6 +105,11 @@ class Wishes(Section):
         default=None,
         description="exact: always the same version, replayable; latest: the newest within the bound",
     )
+    on_new_weights: Literal["drain", "reprefill", "keep_kv"] = Field(
+        default="drain",
+        description="drain: a response is of one version; reprefill, keep_kv: free slots begin on the next step, whose "
+        "responses go on under new weights, with keys and values computed anew or with the old ones",
+    )
     actor_critic_sharing: Flag = Field(
         default=False, description="true: actor and critic are one model with two heads, with one optimizer"
     )

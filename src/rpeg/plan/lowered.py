@@ -34,6 +34,11 @@ class Copy:
         """The first step before which it may receive a version other than the initial one."""
         return self.delay if self.freshness is Freshness.EXACT else 1
 
+    def version_before(self, step: int) -> int:
+        """What it holds when a run begins at `step`: of an exact edge what it reads there, whatever the timing; else the
+        newest."""
+        return max(0, step + 1 - self.delay) if self.freshness is Freshness.EXACT else step
+
 
 @dataclass(frozen=True, slots=True)
 class Task:

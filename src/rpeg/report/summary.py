@@ -14,6 +14,9 @@ from rpeg.report.compare import Comparison
 from rpeg.report.live import sparkline
 from rpeg.units import seconds_text
 
+MANY = 16
+"""Devices beyond which their occupancy is told as a range."""
+
 ENDS = 10
 """Steps at either end of a run that its first and last reward are the mean of."""
 
@@ -86,5 +89,10 @@ def _times(comparison: Comparison, devices: Sequence[str]) -> Iterator[tuple[str
             f"{seconds_text(predicted)} predicted, {seconds_text(measured)} measured ({error:+.0%})",
         )
     shares = [f"{row.lane} {row.measured.occupancy:.0%}" for row in comparison.lanes if row.lane in devices]
-    if shares and comparison.measured_window.steps > 2:
+    if comparison.measured_window.steps <= 2 or not shares:
+        return
+    if len(shares) > MANY:
+        occupied = [row.measured.occupancy for row in comparison.lanes if row.lane in devices]
+        yield "occupancy", f"{min(occupied):.0%} – {max(occupied):.0%} of {len(shares)} devices"
+    else:
         yield "occupancy", ", ".join(shares)

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from rpeg.backends.generation.protocol import Request, Response, to_samples
 from rpeg.backends.samples import Samples
 from rpeg.errors import RunError
-from rpeg.ir import KEPT, Kind, Stage
-from rpeg.plan import Assignment, Devices, Lowered
+from rpeg.ir import KEPT, Edge, Kind, OnNewWeights, Stage
+from rpeg.plan import Assignment, Devices, Lowered, ids_to_generate
 from rpeg.runtime import assessing, evaluating, generating, hosting, training, weights
+from rpeg.runtime.ahead import Ahead
 from rpeg.runtime.holdings import Holding, Holdings
 from rpeg.runtime.inputs import Inputs
 from rpeg.runtime.materials import Materials
 from rpeg.runtime.mismatch import batch_metrics
 from rpeg.runtime.notes import Notes
+from rpeg.runtime.run_directory import WRITTEN
+from rpeg.runtime.saving import Saver
 from rpeg.runtime.selecting import Selector
-from rpeg.runtime.work import Answer, Done, Part, Station, Work
+from rpeg.runtime.work import Answer, Done, Part, Save, Station, Work
 from rpeg.schedule import share
+
+DRAIN = OnNewWeights.DRAIN
 
 
 class DeviceStages:
@@ -36,6 +42,8 @@ class DeviceStages:
         self.graph, self.workload = station.plan.graph, station.plan.workload
         self.lowered, self.holdings, self.materials, self.selector = lowered, holdings, materials, selector
         self._reports = training.Reports()
+        self._ahead: dict[str, Ahead] = {}
+        self.saver = Saver()
 
     def run(self, work: Work, stage: Stage, inputs: Inputs, notes: Notes) -> Generator[Answer, None, Done]:
         """A `Part` for each base part of a generator; returns the end."""
@@ -59,9 +67,23 @@ class DeviceStages:
             self.job, self.materials.stop_token_ids, temperature=0.0 if greedy else None
         )
         engine = self.holdings.engine(stage.name)
+        edge = next(edge for edge in self.graph.weights_into(stage.name) if edge.model == holding.model)
+        ahead = self._ahead.setdefault(stage.name, Ahead()) if edge.on_new_weights is not DRAIN else None
 
         def answer(asked: list[Request]) -> Iterable[Response]:
-            return engine.generate(asked, sampling, seed=self.job.seed, version=holding.version)
+            if ahead is None:
+                return engine.generate(asked, sampling, seed=self.job.seed, version=holding.version)
+            return ahead.generate(
+                engine,
+                asked,
+                self._following(work, edge, holding.version),
+                sampling,
+                step=work.item.step,
+                oldest=edge.version_bound(work.item.step),
+                slots=self.plan.assignment(stage.name).microbatch,
+                seed=self.job.seed,
+                version=holding.version,
+            )
 
         responses = generating.once_a_prompt(requests, answer) if greedy else answer(requests)
         group = self.workload.samples_per_prompt if generating.streams_by_group(self.graph, stage.name) else 1
@@ -73,7 +95,22 @@ class DeviceStages:
             notes.tokens += int(batch.lengths.sum())
             if tells:
                 yield Part(number, tuple(batch.ids.tolist()), tuple(batch.lengths.tolist()), batch)
-        return Done(metrics=generating.rollout_metrics(batches) if tells and not greedy else {})
+        if not tells:
+            return Done()
+        metrics = {} if greedy else generating.rollout_metrics(batches)
+        if ahead is not None:
+            metrics |= {"sum/ahead_tokens": float(ahead.carried), "sum/again_tokens": float(ahead.dropped)}
+        return Done(metrics=metrics)
+
+    def _following(self, work: Work, edge: Edge, version: int) -> list[Request]:
+        """The next step's requests of a generator's replica, if tokens of this version may be trained at it."""
+        step = work.item.step + 1
+        if step >= self.job.steps or version < edge.version_bound(step):
+            return []
+        prompts = self.materials.prompts.at(self.selector.place(step, 0), self.workload.round_prompts)
+        batch = hosting.prompt_batch(prompts, self.workload, step * self.workload.asked)
+        ids = ids_to_generate(self.lowered.tasks[work.item.slot], self.workload, step)
+        return generating.requests_of(batch, ids, self.workload)
 
     def _evaluate(self, work: Work, stage: Stage, notes: Notes) -> Done:
         """Answers to this replica's share of the held-out prompts, and their rewards by verifiers."""
@@ -135,6 +172,7 @@ class DeviceStages:
 
     def _train(self, work: Work, stage: Stage, inputs: Inputs, notes: Notes) -> Done:
         """The last item of a step publishes, saves and reports; of a stream of minibatches those before only update."""
+        self.saver.check()
         step, assignment = work.item.step, self.plan.assignment(stage.name)
         rank, ranks = self._rank_in(assignment)
         tells = assignment.all_lanes()[0] == self.station.lane
@@ -164,21 +202,36 @@ class DeviceStages:
         notes.tokens = int(samples.take(notes.ids).lengths.sum())
         if not self.lowered.ends(slot):
             return Done()
+        marks = self._save(work.save, step + 1, stage.models) if work.save is not None else ()
         metrics = self._reports.take(stage.name)
-        return Done(published=published, metrics=metrics if tells else {})
+        return Done(published=published, metrics=metrics if tells else {}, marks=marks)
+
+    def _save(self, save: Save, version: int, models: Iterable[str]) -> tuple[Path, ...]:
+        """Copies what is to be saved of these models' version and begins to write it; collective over their block."""
+        self.saver.begin()
+        wanted = [] if save.state is None else [(save.state, "")]
+        wanted += [(directory, f"@{version}") for directory in save.weights]
+        marks = []
+        for model in models if wanted else ():
+            snapshot = self.holdings.trained[model].trainer.snapshot(optimizer=save.state is not None)
+            for directory, suffix in wanted:
+                marks.append(directory / f"{WRITTEN}{model}{suffix}-{self.station.lane}")
+                part = snapshot if not suffix else snapshot.weights()
+                self.saver.save(part, directory / f"{model}{suffix}", marks[-1])
+        if save.waits:
+            self.saver.begin()
+        return tuple(marks)
 
     def _end_step(
         self, work: Work, holding: Holding, found: Mapping[str, float], notes: Notes
     ) -> dict[str, Any]:
-        """The new version of a model: noted, sent where copies are fed, and saved where a checkpoint is due."""
+        """The new version of a model: noted, and sent where copies are fed."""
         holding.version, before = work.item.step + 1, holding.digest
         published = self.publish(holding)
         _demand_change(holding, before, found)
         notes.makes[holding.model] = holding.version
         notes.digests[f"{holding.model}@{holding.version}"] = holding.digest
         self.holdings.refresh(holding)
-        if work.save is not None:
-            holding.trainer.state(str(work.save / holding.model))
         return published
 
     def publish(self, holding: Holding) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,8 +17,10 @@ from rpeg.errors import RpegError, RunError
 from rpeg.ir import Kind
 from rpeg.plan import Item, ItemKind, Plan
 from rpeg.runtime.batches import Batches
+from rpeg.runtime.checkpoints import Checkpoints, reach
+from rpeg.runtime.failure import Failure, Stalled, WorkerFailed, error_text, is_of_a_peer
 from rpeg.runtime.record import StepRecord, Tally
-from rpeg.runtime.run_directory import Checkpoint, RunDirectory
+from rpeg.runtime.run_directory import Checkpoint
 from rpeg.runtime.work import Answer, Part, Verdict, Work
 from rpeg.schedule import (
     Cancel,
@@ -66,25 +68,11 @@ class Watcher(Protocol):
     def on_warning(self, text: str) -> None: ...
 
 
-@dataclass
-class Checkpoints:
-    """When to write one. every: 0 for only the last."""
-
-    directory: RunDirectory
-    every: int
-    keep: int
-    seed: int
-    requested: set[int] = field(default_factory=set)
-
-    def wanted(self, steps: int, last: int) -> bool:
-        return steps == last or steps in self.requested or (self.every > 0 and steps % self.every == 0)
-
-
 class Driver:
     """Runs a plan's steps on workers.
 
     handles: by lane; the lanes of one worker have the same one. broadcasts: references to the weights that the run
-    begins with, by model; one of each rank that has a part of them.
+    begins with, by model and version; one of each rank that has a part of them.
     stall_seconds: without any event for so long, the run is given up and the report says who waits for whom.
     """
 
@@ -94,7 +82,7 @@ class Driver:
         steps: int,
         first_step: int,
         handles: Mapping[str, Handle],
-        broadcasts: Mapping[str, Sequence[Any]],
+        broadcasts: Mapping[tuple[str, int], Sequence[Any]],
         trace: Path,
         checkpoints: Checkpoints,
         watcher: Watcher,
@@ -107,11 +95,13 @@ class Driver:
         self.batches = Batches(plan.graph, self.scheduler.lowered)
         self.records: list[StepRecord] = []
         self.evaluations: dict[int, float] = {}
-        self._broadcasts = {(model, first_step): list(parts) for model, parts in broadcasts.items()}
+        self._broadcasts = {version: list(parts) for version, parts in broadcasts.items()}
         self._log = JsonLines(driver_file(trace))
         self._seq = 0
-        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._events: asyncio.Queue[Event | RunError] = asyncio.Queue()
+        self._commits: list[asyncio.Task[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._failures: dict[str, WorkerFailed] = {}
         self._tallies: dict[int, Tally] = {}
         self._open: dict[int, int] = {}
         self._training: dict[int, int] = {}
@@ -134,10 +124,11 @@ class Driver:
         return self._stop_after is not None and self._stop_after < self.steps
 
     def request_stop(self) -> int:
-        """Stops after the first step whose training has not begun, with a checkpoint; says after how many steps."""
+        """Stops with a checkpoint, says after how many steps: the first of which no version that belongs into it has
+        been begun."""
         if self._stop_after is None:
             begun = max(self._training, default=self.first_step - 1)
-            self._stop_after = min(self.steps, begun + 2)
+            self._stop_after = min(self.steps, begun + 1 + reach(self.scheduler.lowered.copies))
             self.checkpoints.requested.add(self._stop_after)
         return self._stop_after
 
@@ -155,10 +146,14 @@ class Driver:
                 if isinstance(event, Finished):
                     self._on_finished(event.item)
                 self._obey(commands)
+            await asyncio.gather(*self._commits)
+            while not self._events.empty():
+                await self._next_event()
         finally:
-            for task in self._tasks:
+            tasks = [*self._tasks, *self._commits]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             self._log.close()
 
     def _may_stop(self) -> bool:
@@ -168,12 +163,18 @@ class Driver:
 
     async def _next_event(self) -> Event:
         try:
-            async with asyncio.timeout(self.stall_seconds):
-                return await self._events.get()
+            if not self._events.empty():  # a queue that is full needs no timer
+                event = self._events.get_nowait()
+            else:
+                async with asyncio.timeout(self.stall_seconds):
+                    event = await self._events.get()
         except TimeoutError:
-            raise RunError(
-                f"nothing has happened for {self.stall_seconds:g} s.\n{self.who_waits()}"
-            ) from None
+            tasks = self.scheduler.lowered.tasks
+            running = [(str(item), tasks[item.slot].lanes) for item in self.scheduler.running]
+            raise Stalled(self.stall_seconds, running, self.who_waits()) from None
+        if isinstance(event, RunError):
+            raise event
+        return event
 
     def who_waits(self) -> str:
         """What runs and what waits for what, one a line."""
@@ -187,7 +188,7 @@ class Driver:
     def _obey(self, commands: Iterable[Command]) -> None:
         for command in commands:
             if isinstance(command, Cancel):
-                raise RunError(command.reason)
+                raise self._failures.get(command.reason) or RunError(command.reason)
             entry = self._write(partial(command_entry, command=command))
             self._open[command.item.step] = self._open.get(command.item.step, 0) + 1
             if isinstance(command, SyncWeights):
@@ -227,8 +228,9 @@ class Driver:
         )
         if item.name in self._trainers:
             self._training[item.step] = self._training.get(item.step, 0)
-            if self.checkpoints.wanted(item.step + 1, self.steps):
-                work = replace(work, save=self.checkpoints.directory.begin_checkpoint(item.step + 1))
+            copies = [c for c in self.scheduler.lowered.copies if c.trainer == item.name]
+            if self.scheduler.lowered.ends(item.slot):
+                work = replace(work, save=self.checkpoints.save(item.step + 1, self.steps, copies))
         return self._calls(command.lanes, work, lambda handle, own: handle.run(own, references))
 
     def _contents(self, command: Launch) -> int:
@@ -250,9 +252,16 @@ class Driver:
     async def _item(self, item: Item, calls: Calls) -> None:
         """Follows an item on all its lanes; it has finished when all have."""
         try:
-            await asyncio.gather(*(self._follow(item, call, lanes) for lanes, call in calls))
+            if len(calls) == 1:  # a task less
+                await self._follow(item, calls[0][1], calls[0][0])
+            else:
+                await asyncio.gather(*(self._follow(item, call, lanes) for lanes, call in calls))
         except asyncio.CancelledError:
             raise
+        except WorkerFailed as error:
+            failure = error.failure
+            self._failures[failure.text] = error
+            await self._events.put(Failed(item, f"worker {failure.lane}: {failure.why}"))
         except Exception as error:  # noqa: BLE001 - whatever a worker dies of is an event
             await self._events.put(Failed(item, error_text(error)))
         else:
@@ -265,7 +274,8 @@ class Driver:
             raise
         except Exception as error:
             name = lanes[0] if len(lanes) == 1 else f"of {lanes[0]} … {lanes[-1]}"
-            raise RunError(f"worker {name}: {error_text(error)}") from error
+            why = error_text(error)
+            raise WorkerFailed(Failure(name, str(item), item.step, why, is_of_a_peer(why))) from error
 
     async def _take_answers(self, item: Item, call: AsyncIterator[Answer]) -> None:
         async for answer in call:
@@ -281,6 +291,7 @@ class Driver:
                 self.batches.add(item, answer.batch)
             for model, reference in answer.published.items():
                 self._broadcasts.setdefault((model, item.step + 1), []).append(reference)
+            self.checkpoints.expect(answer.marks)
             self._tallies.setdefault(item.step, Tally()).add(answer.metrics)
             for text in answer.warnings:
                 if text not in self._warned:
@@ -319,12 +330,18 @@ class Driver:
         self.records.append(record)
         self.watcher.on_step(record)
         if self.checkpoints.wanted(step + 1, self.steps):
-            c = self.checkpoints
-            self.watcher.on_checkpoint(c.directory.commit_checkpoint(step + 1, c.seed, c.keep))
+            self._commits.append(asyncio.create_task(self._commit(step + 1)))
         reach = 1 + max((copy.delay for copy in self.scheduler.lowered.copies), default=1)
         self._broadcasts = {k: v for k, v in self._broadcasts.items() if k[1] > step - reach}
         self.batches.forget(step - 1)
         self._tallies.pop(step - reach - 1, None)
+
+    async def _commit(self, steps: int) -> None:
+        try:
+            copies = self.scheduler.lowered.copies
+            self.watcher.on_checkpoint(await self.checkpoints.commit(steps, self.first_step, copies))
+        except OSError as error:
+            await self._events.put(RunError(f"cannot write the checkpoint after {steps} steps: {error}"))
 
     def _write(self, make: Callable[[int, float], Entry]) -> Entry:
         entry = make(self._seq, self._seconds())
@@ -332,17 +349,3 @@ class Driver:
         self._log.write(entry.to_json())
         self.watcher.on_entry(entry)
         return entry
-
-
-DIED = frozenset({"ActorDiedError", "ActorUnavailableError", "WorkerCrashedError", "OutOfMemoryError"})
-
-
-def error_text(error: BaseException) -> str:
-    """The innermost cause in one line, with its type where it is not one of ours."""
-    cause: BaseException = error
-    while (inner := getattr(cause, "cause", None)) is not None and isinstance(inner, BaseException):
-        cause = inner
-    if type(cause).__name__ in DIED:
-        return "the process has died: killed from outside, or out of memory"
-    text = str(cause).strip() or type(cause).__name__
-    return text if isinstance(cause, RpegError) else f"{type(cause).__name__}: {text.splitlines()[-1]}"

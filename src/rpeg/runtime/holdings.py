@@ -23,7 +23,7 @@ from rpeg.backends.training.grid import Grid, Groups, make_grid
 from rpeg.backends.training.optimizer import OptimizerConfig
 from rpeg.backends.training.trainer import ALONE, Recompute, State, Trainer
 from rpeg.backends.weights import canary_tokens, check_canary
-from rpeg.ir import Kind, Stage
+from rpeg.ir import Kind, OnNewWeights, Stage
 from rpeg.job import Job
 from rpeg.plan import Assignment, Copy, Devices, Lowered, Parallelism, Plan, Rest
 from rpeg.runtime.work import Station
@@ -100,6 +100,24 @@ class Holdings:
             self._engines[stage] = shared[0] if shared else self._make_engine(stage, holding, alike)
         return self._engines[stage]
 
+    def versions_at_start(self, model: str) -> list[int]:
+        """Of a model that is trained here, those that a run's begin needs, oldest first: older than the last one are
+        those that exact edges read."""
+        first = self.station.first_step
+        oldest = min(
+            (c.version_before(first) for c in self.lowered.copies if c.model == model), default=first
+        )
+        return list(range(oldest, first + 1))
+
+    def take_version(self, holding: Holding, version: int) -> None:
+        """Brings a trainer to a version that the run begins with, in ascending order: 0 is what it was made with, others
+        are in the checkpoint, the last one with the optimizer's state."""
+        holding.version, checkpoint = version, self.station.checkpoint
+        if checkpoint is not None and version == self.station.first_step:
+            holding.trainer.load_state(str(checkpoint / holding.model))
+        elif checkpoint is not None and version > 0:
+            holding.trainer.load_weights(checkpoint / f"{holding.model}@{version}")
+
     def _make_engine(self, stage: str, holding: Holding, alike: list[str]) -> GenerationEngine:
         policy, lengths, sampling = holding.trainer.model, self.job.lengths, self.job.sampling
         name, pad = self.plan.assignment(stage).backend, policy.hf.config.pad_token_id
@@ -118,10 +136,12 @@ class Holdings:
         return engine
 
     def refresh(self, holding: Holding) -> None:
-        """After new weights: engines take them and forget what they computed with older ones. RunError where an engine
-        then gives other log-probabilities than the holding."""
+        """After new weights: engines take them and forget what they computed with older ones, but for those whose
+        responses go on with it. RunError where an engine then gives other log-probabilities than the holding."""
+        keeping = [self._engines.get(stage) for stage in self._generating(holding) if self._keeps(stage)]
         for engine in self._engines_over(holding):
-            engine.drop_caches()
+            if engine not in keeping:
+                engine.drop_caches()
             if not holding.trainer.is_resting("weights"):
                 module = holding.trainer.model.hf
                 if getattr(engine, "module", None) is not module:  # else it has them
@@ -143,6 +163,10 @@ class Holdings:
 
     def _generates_with(self, stage: str) -> Holding:
         return self.for_stage(stage, self.plan.graph.stage(stage).models[0])
+
+    def _keeps(self, stage: str) -> bool:
+        """Whether its responses go on under new weights with the keys and values that they have."""
+        return any(e.on_new_weights is OnNewWeights.KEEP_KV for e in self.plan.graph.weights_into(stage))
 
     def _generating(self, holding: Holding) -> list[str]:
         """Stages that generate with a holding."""
@@ -245,10 +269,7 @@ class Holdings:
             device=self.device,
             constant=constant,
         )
-        holding = Holding(model, trainer, self.station.first_step)
-        if optimizer is not None and self.station.checkpoint is not None:
-            trainer.load_state(str(self.station.checkpoint / model))
-        return holding
+        return Holding(model, trainer, self.station.first_step)
 
     def _load_module(self, model: str, device: torch.device) -> Headed:
         heads, directory = self.plan.graph.model(model).heads, self.station.models[model]

@@ -65,11 +65,11 @@ def _object_store_bytes() -> int:
 class RayWorker(Worker):
     """A worker whose weights travel as references: what they point to stays on its node until it is wanted."""
 
-    def publish_initial(self) -> dict[str, Any]:
+    def publish_initial(self) -> dict[tuple[str, int], Any]:
         import ray
 
         # Kept here: a reference inside an answer does not keep alive what it points to.
-        self._initial = {model: ray.put(weights) for model, weights in super().publish_initial().items()}
+        self._initial = {version: ray.put(weights) for version, weights in super().publish_initial().items()}
         return self._initial
 
     def fetch(self, reference: Any) -> Broadcast:

@@ -7,7 +7,8 @@ RUN/evaluations.jsonl       one evaluation a line
 RUN/data.json               what the prompts were when the run began
 RUN/samples/                samples to read, see `rpeg.trace.kept`
 RUN/trace-1/                see `rpeg.trace.files`
-RUN/checkpoint-000020/      after 20 steps: state.json, and a directory for each trained model
+RUN/checkpoint-000020/      after 20 steps: state.json, a directory for each trained model, and `MODEL@VERSION` of each
+                            older version that an exact edge reads at a later step
 RUN/carried/                what host stages carry from step to step, see `carried`
 RUN/predicted/              the simulated run of the same plan
 RUN/model/                  the trained actor in the Hugging Face layout
@@ -22,8 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rpeg.backends.disk import sync, write_durably
+
 SCHEMA = 1
 CARRIED = "carried"
+WRITTEN = "written-"
+"""How the files begin that tell of what is whole in a checkpoint that is being written."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +95,7 @@ class RunDirectory:
 
     def checkpoints(self) -> list[Checkpoint]:
         """Whole checkpoints, oldest first; damaged ones are passed over."""
-        paths = sorted(path for path in self.path.glob("checkpoint-*") if path.suffix != ".partial")
+        paths = sorted(path for path in self.path.glob("checkpoint-*") if not path.suffix)
         return [Checkpoint(path, steps) for path in paths if (steps := _steps_of(path)) is not None]
 
     def begin_checkpoint(self, steps: int) -> Path:
@@ -99,14 +104,43 @@ class RunDirectory:
         path.mkdir(parents=True, exist_ok=True)
         return path
 
+    def take_over(self, model: str, version: int, partial: Path) -> None:
+        """Links a version's weights from an older checkpoint into one that is being written, unless it has them."""
+        target = partial / f"{model}@{version}"
+        sources = [
+            path
+            for c in self.checkpoints()
+            for path in (c.path / target.name, c.path / model)
+            if path.is_dir() and (path.name == target.name or c.steps == version)
+        ]
+        if target.exists() or not sources:
+            return
+        target.mkdir()
+        for file in sources[-1].glob("weights*"):
+            _link(file, target / file.name)
+
+    def drop_unfinished(self) -> None:
+        """Removes what a run that broke off, or stopped early, had begun to write."""
+        for path in self.path.glob("checkpoint-*.*"):
+            shutil.rmtree(path, ignore_errors=True)
+
     def commit_checkpoint(self, steps: int, seed: int, keep: int) -> Checkpoint:
-        """Makes a written checkpoint the newest and removes all but the last `keep`."""
+        """Makes a written checkpoint the newest and removes all but the last `keep`.
+
+        Whenever a crash comes, the older ones are whole until this one is, on the disk.
+        """
         partial, final = self._partial(steps), self.path / f"checkpoint-{steps:06d}"
+        for mark in partial.glob(f"{WRITTEN}*"):
+            mark.unlink()
         state = {"schema": SCHEMA, "steps": steps, "seed": seed}
-        (partial / "state.json").write_text(json.dumps(state) + "\n")
+        write_durably(partial / "state.json", json.dumps(state) + "\n")
+        sync(partial)
+        before = final.with_suffix(".before")
         if final.exists():
-            shutil.rmtree(final)
+            final.rename(before)
         partial.rename(final)
+        sync(self.path)
+        shutil.rmtree(before, ignore_errors=True)
         for old in self.checkpoints()[:-keep]:
             shutil.rmtree(old.path)
         self._drop_carried_before(min((c.steps for c in self.checkpoints()), default=0) - 1)
@@ -128,10 +162,21 @@ class RunDirectory:
         for file in (self.metrics, self.evaluations):
             if file.exists():
                 kept = [record for record in _lines(file) if record["step"] < step]
-                file.write_text("".join(f"{json.dumps(record)}\n" for record in kept))
+                fresh = file.with_suffix(".kept")
+                write_durably(fresh, "".join(f"{json.dumps(record)}\n" for record in kept))
+                fresh.replace(file)
 
     def _partial(self, steps: int) -> Path:
         return self.path / f"checkpoint-{steps:06d}.partial"
+
+
+def _link(file: Path, target: Path) -> None:
+    """Another name for a file that is never changed; a copy where the file system has no such names."""
+    try:
+        target.hardlink_to(file)
+    except OSError:
+        shutil.copyfile(file, target)
+        sync(target)
 
 
 def _lines(file: Path) -> list[dict[str, Any]]:

@@ -11,26 +11,35 @@ import signal
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rpeg.errors import InputError, RunError
+from rpeg.errors import InputError, RpegError, RunError
 from rpeg.job import Job, dump_job
 from rpeg.plan import Plan, check, device_lane, digest, read_plan, write_plan
-from rpeg.runtime.driver import Checkpoints, Driver, error_text
+from rpeg.runtime.checkpoints import Checkpoints
+from rpeg.runtime.driver import Driver
+from rpeg.runtime.failure import WorkerFailed, error_text
 from rpeg.runtime.limits import check_backends
 from rpeg.runtime.lock import locked
 from rpeg.runtime.record import StepRecord
 from rpeg.runtime.recorder import Recorder, View
+from rpeg.runtime.repair import Repairs
 from rpeg.runtime.resuming import check_same_data, check_same_job
 from rpeg.runtime.run_directory import Checkpoint, RunDirectory
+from rpeg.runtime.vigil import Vigil
 from rpeg.runtime.work import Station
 from rpeg.runtime.workers import Hosted, call_all
 from rpeg.sim.runnable import check_runnable
-from rpeg.trace import Source, begin_stretch, end_stretch
+from rpeg.trace import Source, begin_stretch, end_stretch, sources
 
 DEFAULT_STALL_SECONDS = 1800.0
+DEFAULT_HEARTBEAT_SECONDS = 60.0
+"""Longer than any call that keeps Python from running its other threads, such as importing a library from a slow disk."""
+DEFAULT_START_SECONDS = 1800.0
+DEFAULT_RESTARTS = 3
 
 
 @dataclass(frozen=True)
@@ -55,7 +64,9 @@ class Outcome:
 class Options:
     """address: of a Ray cluster; None starts one here. in_process: no Ray, one device, all workers in this process.
 
-    resume: from the last checkpoint. overwrite: an older run.
+    resume: from the last checkpoint. overwrite: an older run. stall_seconds: without any event, after which it gives up.
+    heartbeat_seconds: of silence, after which a worker is taken for dead. start_seconds: for each stage of a start.
+    restarts: how often a run that lost a worker goes on by itself. predicted_bytes: of memory, by lane, for messages.
     """
 
     address: str | None = None
@@ -64,6 +75,10 @@ class Options:
     overwrite: bool = False
     stall_seconds: float = DEFAULT_STALL_SECONDS
     export: bool = True
+    heartbeat_seconds: float = DEFAULT_HEARTBEAT_SECONDS
+    start_seconds: float = DEFAULT_START_SECONDS
+    restarts: int = DEFAULT_RESTARTS
+    predicted_bytes: Mapping[str, float] = field(default_factory=dict)
 
 
 def prepare_directory(
@@ -107,10 +122,22 @@ def train(
 
         check_is_for_one_process(plan)
 
-    def crew(trace: Path, recorder: Recorder) -> Coroutine[Any, Any, Driver]:
-        return _run(job, plan, run, start, trace, options, recorder)
-
-    return conduct(job, plan, run, start, options, view, "real", crew)
+    repairs = Repairs(0 if options.in_process else options.restarts)
+    while True:
+        try:
+            crew = partial(_run, job, plan, run, start, options)
+            return conduct(job, plan, run, start, options, view, "real", crew)
+        except WorkerFailed as error:
+            start = next(reversed(run.checkpoints()), None)
+            steps = start.steps if start else 0
+            try:
+                repairs = repairs.after(error.failure, steps)
+            except RunError as refusal:
+                raise RunError(f"{refusal}\n{error.report}") from None
+            view.on_warning(
+                f"{error.failure.text}: the run goes on from step {steps}, restart {repairs.done}"
+            )
+            options = replace(options, overwrite=False)
 
 
 def conduct(
@@ -132,6 +159,9 @@ def conduct(
             try:
                 with asyncio.Runner(loop_factory=loop) as runner:
                     driver = runner.run(crew(trace, recorder))
+            except WorkerFailed as error:
+                report = f"{error.report}\n{_how_to_resume(run)}".lstrip()
+                raise WorkerFailed(error.failure, report) from None
             except RunError as error:
                 raise RunError(f"{error}\n{_how_to_resume(run)}") from None
             except asyncio.CancelledError:
@@ -159,6 +189,12 @@ def _begin(
     first_step = start.steps if start else 0
     if start is None and options.overwrite:
         run.clear()
+    other = next((before for before in sources(run.path) if before != source), None)
+    if other is not None:
+        raise InputError(
+            f"{run.path} holds a run on {other} devices and this one would be on {source} ones; set another output, or "
+            "begin anew: --overwrite"
+        )
     if run.plan.exists() and digest(read_plan(run.plan)) != digest(plan):
         raise InputError(
             f"{run.plan} is another plan than the one given; a run keeps its plan. Begin anew: --overwrite"
@@ -168,7 +204,8 @@ def _begin(
     if source == "real":
         check_same_data(job, run.data)
     run.drop_metrics_from(first_step)
-    return begin_stretch(run.path, source, job.steps, first_step)
+    run.drop_unfinished()
+    return begin_stretch(run.path, source, job.steps, first_step, job.seed)
 
 
 async def _run(
@@ -176,8 +213,8 @@ async def _run(
     plan: Plan,
     run: RunDirectory,
     start: Checkpoint | None,
-    trace: Path,
     options: Options,
+    trace: Path,
     view: Recorder,
 ) -> Driver:
     from rpeg.runtime.in_process import HereHandle
@@ -189,31 +226,17 @@ async def _run(
     view.on_stage(f"starting {len(lanes)} workers")
     with nullcontext(LOOPBACK) if options.in_process else ray_cluster(len(lanes), options.address) as address:
         host = HereHandle if options.in_process else RayHandle
+        beats = None if options.in_process else options.heartbeat_seconds
         handles: dict[str, Hosted] = {
-            s.lane: host(s) for s in stations(job, plan, models, lanes, address, trace, start)
+            s.lane: host(s) for s in stations(job, plan, models, lanes, address, trace, start, beats)
         }
+        work = _work(job, plan, run, start, trace, options, view, handles)
         try:
-            devices = {lane: handle for lane, handle in handles.items() if not handle.station.is_host}
-            broadcasts = await _ready(handles, devices, view)
-            keep = Checkpoints(run, job.checkpoint.every, job.checkpoint.keep, job.seed)
-            driver = Driver(
-                plan,
-                job.steps,
-                start.steps if start else 0,
-                handles,
-                broadcasts,
-                trace,
-                keep,
-                view,
-                options.stall_seconds,
-            )
-            with interrupts(driver, view):
-                await driver.run()
-            if options.export and not driver.stopped_early:
-                await _export(plan, run, devices, view)
-            await call_all(handles, "close")
-            return driver
-        except (RunError, InputError):
+            if beats is None:
+                return await work
+            vigil = Vigil(trace, lanes, beats, options.predicted_bytes)
+            return await vigil.over(work)
+        except RpegError:
             raise
         except asyncio.CancelledError:
             raise KeyboardInterrupt from None
@@ -221,19 +244,45 @@ async def _run(
             raise RunError(error_text(error)) from None
 
 
+async def _work(
+    job: Job,
+    plan: Plan,
+    run: RunDirectory,
+    start: Checkpoint | None,
+    trace: Path,
+    options: Options,
+    view: Recorder,
+    handles: Mapping[str, Hosted],
+) -> Driver:
+    devices = {lane: handle for lane, handle in handles.items() if not handle.station.is_host}
+    broadcasts = await _ready(handles, devices, view, options.start_seconds)
+    keep = Checkpoints(run, job.checkpoint.every, job.checkpoint.keep, job.seed)
+    first_step = start.steps if start else 0
+    driver = Driver(
+        plan, job.steps, first_step, handles, broadcasts, trace, keep, view, options.stall_seconds
+    )
+    with interrupts(driver, view):
+        await driver.run()
+    if options.export and not driver.stopped_early:
+        await _export(plan, run, devices, view)
+    await call_all(handles, "close")
+    return driver
+
+
 async def _ready(
-    handles: Mapping[str, Hosted], devices: Mapping[str, Hosted], view: Recorder
-) -> dict[str, list[object]]:
-    """Models loaded, groups formed, copies at the first version; references to that version's parts by model."""
+    handles: Mapping[str, Hosted], devices: Mapping[str, Hosted], view: Recorder, within_seconds: float
+) -> dict[tuple[str, int], list[object]]:
+    """Models loaded, groups formed, copies at their first versions; references to the parts of each (model, version)."""
     view.on_stage("loading models")
-    first = next(iter(devices.values()))
-    meeting_point = await first.call("meeting_point")
-    await call_all(handles, "prepare", meeting_point)
-    broadcasts: dict[str, list[object]] = {}
-    for references in (await call_all(devices, "publish_initial")).values():
-        for model, part in references.items():
-            broadcasts.setdefault(model, []).append(part)
-    await call_all(devices, "receive_initial", broadcasts)
+    call = partial(call_all, within_seconds=within_seconds)
+    points = await call(handles, "meeting_point", doing="starting")
+    meeting_point = points[next(iter(devices))]
+    await call(handles, "prepare", meeting_point, doing="loading models")
+    broadcasts: dict[tuple[str, int], list[object]] = {}
+    for references in (await call(devices, "publish_initial", doing="publishing weights")).values():
+        for version, part in references.items():
+            broadcasts.setdefault(version, []).append(part)
+    await call(devices, "receive_initial", broadcasts, doing="taking weights")
     view.on_running()
     return broadcasts
 
@@ -257,6 +306,7 @@ def stations(
     address: str,
     trace: Path,
     start: Checkpoint | None,
+    heartbeat_seconds: float | None,
 ) -> Iterator[Station]:
     """One for each lane that the plan uses; device workers are ranked by their device's number."""
     used = {i for a in plan.assignments for i in getattr(a.block, "ids", ())}
@@ -280,6 +330,7 @@ def stations(
             trace=trace.resolve(),
             first_step=start.steps if start else 0,
             checkpoint=start.path.resolve() if start else None,
+            heartbeat_seconds=heartbeat_seconds,
         )
 
 

@@ -17,7 +17,7 @@ class Station:
 
     lane: the device or host slot that it is. rank: among the device workers, None for a host worker.
     models: where to load each from. device: a torch device. core: the processor core to stay on, None to roam.
-    address: of its node, for the others.
+    address: of its node, for the others. heartbeat_seconds: within which it gives signs of life; None gives none.
     """
 
     name: str
@@ -33,10 +33,24 @@ class Station:
     trace: Path
     first_step: int
     checkpoint: Path | None
+    heartbeat_seconds: float | None = None
 
     @property
     def is_host(self) -> bool:
         return self.rank is None
+
+
+@dataclass(frozen=True)
+class Save:
+    """What a trainer writes of a version, beside its further work.
+
+    state: the directory of the checkpoint that it is the state of, if any; waits: only this time it goes on when all
+    is written. weights: directories of later checkpoints, which exact edges will read it from.
+    """
+
+    state: Path | None = None
+    waits: bool = False
+    weights: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -45,7 +59,7 @@ class Work:
 
     seq: of the command in the driver's log. parts: that it is to make, (base part, samples), in order.
     ids: the samples to work on. data: the names of the data that come with it, one for each batch.
-    versions: of each trainable model that it reads. save: where a trainer writes its checkpoint afterwards.
+    versions: of each trainable model that it reads. save: of a trainer, what it writes of the version that it makes.
     wanted: of a selector, the samples that its step lacks.
     contents: how many batches and weights its answers hold at most.
     lanes: of those that the worker serves the ones that run it.
@@ -57,7 +71,7 @@ class Work:
     ids: tuple[int, ...] = ()
     data: tuple[str, ...] = ()
     versions: tuple[tuple[str, int], ...] = ()
-    save: Path | None = None
+    save: Save | None = None
     wanted: int = 0
     contents: int = 0
     lanes: tuple[str, ...] = ()
@@ -93,13 +107,14 @@ class Done:
 
     batch: the `Samples` that it made, if any. published: each model's new weights. Both are references once they reach
     the driver. metrics: numbers to show; summed or averaged by the driver as their names say (see `record`).
-    warnings: sentences to show once.
+    warnings: sentences to show once. marks: files that will be there when what is being saved is on the disk.
     """
 
     batch: Any = None
     published: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    marks: tuple[Path, ...] = ()
 
 
 Answer = Part | Verdict | Done

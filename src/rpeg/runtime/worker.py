@@ -12,7 +12,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from rpeg.backends.samples import Samples
 from rpeg.plan import ItemKind, lower
 from rpeg.runtime import weights
 from rpeg.runtime.device_stages import DeviceStages
+from rpeg.runtime.heartbeat import Heart
 from rpeg.runtime.holdings import DTYPES, Holding, Holdings
 from rpeg.runtime.host_stages import HostStages
 from rpeg.runtime.inputs import Inputs
@@ -37,6 +38,8 @@ class Worker:
 
     def __init__(self, station: Station) -> None:
         self.station, self.plan, self.job = station, station.plan, station.job
+        beats = station.heartbeat_seconds
+        self._heart = Heart(station.trace, station.lane, beats) if beats is not None else None
         self.lowered = lower(self.plan.graph, self.plan.assignments, self.plan.workload)
         self.materials = Materials(self.job)
         self.selector = Selector(self.plan.graph, self.job, self.plan.workload, station.trace.parent)
@@ -73,17 +76,22 @@ class Worker:
             )
         return _memory_bytes(self.station)
 
-    def publish_initial(self) -> dict[str, Any]:
-        """This rank's part of the weights that the run begins with, of the models that it trains."""
-        broadcasts: dict[str, Any] = {}
+    def publish_initial(self) -> dict[tuple[str, int], Any]:
+        """This rank's part of the weights that the run begins with, by model and version, of what it trains."""
+        broadcasts: dict[tuple[str, int], Any] = {}
         for holding in self.holdings.trained.values():
-            broadcasts.update(self.device.publish(holding))
+            for version in self.holdings.versions_at_start(holding.model):
+                self.holdings.take_version(holding, version)
+                for model, weights_ in self.device.publish(holding).items():
+                    broadcasts[model, version] = weights_
         return broadcasts
 
-    def receive_initial(self, broadcasts: Mapping[str, Sequence[Any]]) -> None:
-        """Brings copies to the version that the run begins with, and puts to rest what rests on the host."""
-        for holding in self.holdings.copies.values():
-            self._receive(holding, broadcasts[holding.model])
+    def receive_initial(self, broadcasts: Mapping[tuple[str, int], Sequence[Any]]) -> None:
+        """Brings copies to the versions that the run begins with, and puts to rest what rests on the host."""
+        for copy in self.lowered.copies:
+            if copy.name in self.holdings.copies:
+                version = copy.version_before(self.station.first_step)
+                self._receive(self.holdings.copies[copy.name], broadcasts[copy.model, version])
         for rest in self.lowered.rests:
             self.holdings.offload(rest)
 
@@ -141,8 +149,12 @@ class Worker:
 
     def close(self) -> None:
         """Ends cleanly."""
+        if self._heart is not None:
+            self._heart.close()
         self._spans.close()
         self.materials.close()
+        if not self.station.is_host:
+            self.device.saver.close()
         if dist.is_initialized() and dist.get_world_size() > 1:  # a group of one is a generation engine's own
             dist.destroy_process_group()
 
@@ -150,10 +162,15 @@ class Worker:
         weights.receive(holding, map(self.fetch, references), DTYPES[self.job.dtype])
         self.holdings.refresh(holding)
 
+    def _telling(self, doing: str, step: int | None = None) -> AbstractContextManager[None]:
+        """Whoever watches over the workers is told what this one does."""
+        return self._heart.during(doing, step) if self._heart is not None else nullcontext()
+
     @contextmanager
     def _span(self, work: Work) -> Iterator[Notes]:
         notes, start = Notes(), time.monotonic()
-        yield notes
+        with self._telling(str(work.item), work.item.step):
+            yield notes
         span = Span(
             self.station.name,
             self.station.lane,

@@ -54,7 +54,8 @@ class Scheduler:
 
     steps: run steps first_step … steps - 1, and observers (evaluation) once more at `steps`.
     first_step: where a resumed run goes on; everything before it counts as done and each trained model has version
-    `first_step` everywhere. seed: of the run; with a step's number it says who is in which minibatch.
+    `first_step`, and older ones where an exact edge reads them (`Copy.version_before`). seed: of the run; with a step's
+    number it says who is in which minibatch.
     """
 
     def __init__(self, plan: Plan, steps: int, first_step: int = 0, seed: int = 0) -> None:
@@ -76,6 +77,7 @@ class Scheduler:
         # (source, part) → items next on a lane that were held back by it: an event looks at no one else.
         self._held_back: dict[tuple[Item, int | None], set[Item]] = {}
         self._rests = {rest.name: rest for rest in self.lowered.rests}
+        self._forgot_at = first_step
 
     @property
     def done(self) -> bool:
@@ -181,8 +183,9 @@ class Scheduler:
 
     def _forget(self, step: int) -> None:
         """Drops what no later item can ask for, so that a long run's state stays bounded."""
-        if step % 16:
+        if step % 16 or step == self._forgot_at:
             return
+        self._forgot_at = step
         oldest = min((h.step for h in self._heads.values() if h is not None), default=step)
         reach = (
             2 + max((a.delay for a in self.lowered.arcs), default=0) + max(self._every.values(), default=1)

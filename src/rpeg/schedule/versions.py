@@ -11,7 +11,7 @@ from rpeg.schedule.messages import SyncWeights
 
 
 class Versions:
-    """Before the run each trained model has version `first_step` everywhere."""
+    """Before the run each trained model has version `first_step`, and its copies what `Copy.version_before` says."""
 
     def __init__(self, graph: Graph, lowered: Lowered, first_step: int) -> None:
         self._graph, self._lowered, self._first_step = graph, lowered, first_step
@@ -34,9 +34,8 @@ class Versions:
     def sync(self, item: Item, task: Task) -> SyncWeights:
         """The command that brings a copy to the version that its bound asks for."""
         copy = self._copies[item.name]
-        bound = max(0, item.step + 1 - copy.delay, self._first_step)
         newest = min(self._published[copy.model], max(item.step, self._first_step))
-        version = bound if copy.freshness is Freshness.EXACT else newest
+        version = copy.version_before(item.step) if copy.freshness is Freshness.EXACT else newest
         self._held[item.name, item.replica] = version
         return SyncWeights(item, task.lanes, copy.model, version)
 
@@ -51,5 +50,6 @@ class Versions:
                 found.append((model, self._published[model]))
             else:
                 replica = item.replica if self._transfers[copy.name] > 1 else 0
-                found.append((model, self._held.get((copy.name, replica), self._first_step)))
+                before = copy.version_before(self._first_step)
+                found.append((model, self._held.get((copy.name, replica), before)))
         return tuple(found)

@@ -12,9 +12,11 @@ from rpeg.job.rewards import response_seconds
 from rpeg.search.given import Given
 from rpeg.search.placements import MOST_SLOTS
 from rpeg.search.problem import Permissions, Problem
+from rpeg.search.structures import generators
 from rpeg.sim import Facts
 from rpeg.sim.bases import bases
 from rpeg.transforms import Transform
+from rpeg.transforms.ahead import GenerationAhead
 from rpeg.transforms.sharing import Sharing
 from rpeg.workload import Lengths, Selection, Workload, constant, lognormal, observed
 
@@ -93,7 +95,11 @@ def _selection_source(job: Job) -> str:
 
 def wished(job: Job, graph: Graph) -> tuple[Transform, ...]:
     """The transforms that the job's wishes for its plan name."""
-    return tuple(Sharing.candidates(graph))[:1] if job.plan.actor_critic_sharing else ()
+    sharing = tuple(Sharing.candidates(graph))[:1] if job.plan.actor_critic_sharing else ()
+    how = job.plan.on_new_weights
+    samplers = [stage for stage in generators(graph) if all(op.name == "sample" for op in stage.ops)]
+    ahead = tuple(GenerationAhead(stage.name, how) for stage in samplers) if how != "drain" else ()
+    return (*sharing, *ahead)
 
 
 def permissions_of(job: Job) -> Permissions:
@@ -104,6 +110,7 @@ def permissions_of(job: Job) -> Permissions:
         job.plan.freshness or "exact",
         job.allow.actor_critic_sharing,
         job.allow.behaviour_logprobs,
+        job.allow.keep_kv,
     )
 
 

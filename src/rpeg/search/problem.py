@@ -20,7 +20,8 @@ class Permissions:
 
     staleness: versions that a trained token may be behind, at most. wished_staleness: exactly that (None: any
     permitted). freshness: of asynchronous weights edges. actor_critic_sharing: both may become one model.
-    behaviour_logprobs: those of generation may stand in for old ones.
+    behaviour_logprobs: those of generation may stand in for old ones. keep_kv: responses may go on with keys and values
+    of older weights.
     """
 
     staleness: int = 0
@@ -28,6 +29,7 @@ class Permissions:
     freshness: str = "exact"
     actor_critic_sharing: bool = False
     behaviour_logprobs: bool = False
+    keep_kv: bool = False
 
     def permits(self, transform: Transform) -> bool:
         """Whether a plan may use it: what changes only the schedule always, the rest by its key of a job's `allow`."""
@@ -35,7 +37,7 @@ class Permissions:
             return True
         if isinstance(transform, BoundedAsynchrony):
             return transform.staleness <= self.staleness
-        return getattr(self, transform.permission, False) is True
+        return bool(getattr(self, transform.key, False))
 
     def refused(self, applied: Iterable[Transform]) -> tuple[Transform, ...]:
         """Those that a plan may not use."""

@@ -69,7 +69,13 @@ class _Simulation:
             raise RunError(f"the simulation of {self._plan.graph.name} stands still: {waits}")
         spans = tuple(sorted(self._spans, key=lambda span: (span.lane, span.start_seconds, span.launch)))
         return Trace(
-            self._plan, "simulated", self._steps, self._first_step, tuple(self._entries), spans, complete=True
+            self._plan,
+            "simulated",
+            self._steps,
+            self._first_step,
+            tuple(self._entries),
+            spans,
+            seed=self._scheduler.seed,
         )
 
     def _carry_out(self, now: float, commands: Iterable[Command]) -> None:

@@ -7,6 +7,7 @@ from rpeg.trace.files import (
     driver_file,
     end_stretch,
     read_traces,
+    sources,
     span_file,
     write_trace,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "fill_steps",
     "read_kept",
     "read_traces",
+    "sources",
     "span_file",
     "step_ends",
     "write_trace",

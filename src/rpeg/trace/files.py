@@ -1,7 +1,7 @@
 """Traces on disk.
 
     RUN/plan.json
-    RUN/trace-1/header.json        steps, first step, source
+    RUN/trace-1/header.json        steps, first step, source, seed
     RUN/trace-1/driver.jsonl       one `Entry` a line
     RUN/trace-1/spans-WORKER.jsonl one `Span` a line
     RUN/trace-2/…                  after a resume
@@ -26,6 +26,7 @@ from rpeg.trace.span import Span
 from rpeg.trace.trace import Source, Trace
 
 SCHEMA = 1
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 T = TypeVar("T")
 
@@ -37,7 +38,7 @@ class JsonLines:
         self._file: IO[str] = path.open("a", encoding="utf-8")
 
     def write(self, value: dict[str, Any]) -> None:
-        self._file.write(json.dumps(value, separators=(",", ":")) + "\n")
+        self._file.write(_ENCODER.encode(value) + "\n")
         self._file.flush()
 
     def close(self) -> None:
@@ -52,14 +53,21 @@ class JsonLines:
         self.close()
 
 
-def begin_stretch(run: Path, source: Source, steps: int, first_step: int) -> Path:
+def begin_stretch(run: Path, source: Source, steps: int, first_step: int, seed: int | None = None) -> Path:
     """A new `trace-N` directory in a run's directory, with its header."""
     number = 1 + max((_number(path) for path in run.glob("trace-*")), default=0)
     directory = run / f"trace-{number}"
     directory.mkdir(parents=True)
     header = {"schema": SCHEMA, "source": source, "steps": steps, "first_step": first_step, "complete": False}
-    (directory / "header.json").write_text(json.dumps(header) + "\n")
+    told = {} if seed is None else {"seed": seed}
+    (directory / "header.json").write_text(json.dumps(header | told) + "\n")
     return directory
+
+
+def sources(run: Path) -> tuple[Source, ...]:
+    """Who did the work of each stretch in a run's directory, in order. Raises InputError for a header without sense."""
+    headers = sorted(run.glob("trace-*/header.json"), key=lambda path: _number(path.parent))
+    return tuple(_read_header(header)[0] for header in headers)
 
 
 def end_stretch(directory: Path) -> None:
@@ -80,7 +88,7 @@ def write_trace(trace: Trace, run: Path) -> Path:
     """Writes a whole trace, with its plan, into a run's directory; returns the stretch's directory."""
     run.mkdir(parents=True, exist_ok=True)
     write_plan(trace.plan, run / "plan.json")
-    directory = begin_stretch(run, trace.source, trace.steps, trace.first_step)
+    directory = begin_stretch(run, trace.source, trace.steps, trace.first_step, trace.seed)
     with JsonLines(driver_file(directory)) as lines:
         for entry in trace.entries:
             lines.write(entry.to_json())
@@ -112,7 +120,7 @@ def read_traces(path: Path) -> tuple[Trace, ...]:
 
 
 def _read_stretch(directory: Path, plan_path: Path) -> Trace:
-    source, steps, first_step, complete = _read_header(directory / "header.json")
+    source, steps, first_step, complete, seed = _read_header(directory / "header.json")
     spans = (path for path in sorted(directory.glob("spans-*.jsonl")))
     return Trace(
         read_plan(plan_path),
@@ -122,11 +130,12 @@ def _read_stretch(directory: Path, plan_path: Path) -> Trace:
         tuple(_lines(driver_file(directory), Entry.from_json)),
         tuple(span for path in spans for span in _lines(path, Span.from_json)),
         complete,
+        seed,
     )
 
 
-def _read_header(path: Path) -> tuple[Source, int, int, bool]:
-    """(source, steps, first step, complete)."""
+def _read_header(path: Path) -> tuple[Source, int, int, bool, int | None]:
+    """(source, steps, first step, complete, seed)."""
     fields = Fields(f"{path}: the header", read_json(path))
     schema = fields.get("schema")
     if schema != SCHEMA:
@@ -135,8 +144,9 @@ def _read_header(path: Path) -> tuple[Source, int, int, bool]:
     first_step = fields.whole("first_step", least=0)
     steps = fields.whole("steps", least=first_step)
     complete = fields.flag("complete")
+    seed = fields.whole("seed", least=0) if "seed" in fields.data else None
     fields.finish()
-    return source, steps, first_step, complete
+    return source, steps, first_step, complete, seed
 
 
 def _lines(path: Path, read: Callable[[object], T]) -> Iterator[T]:

@@ -19,6 +19,7 @@ class Trace:
 
     entries: the driver's log by `seq`. spans: the workers', in each worker's order.
     complete: whether the run reached its end; a stretch that was cut short proves what it contains.
+    seed: of the run; with a step's number it says who is in which minibatch. None where the trace does not tell.
     """
 
     plan: Plan
@@ -28,3 +29,4 @@ class Trace:
     entries: tuple[Entry, ...]
     spans: tuple[Span, ...]
     complete: bool = True
+    seed: int | None = None

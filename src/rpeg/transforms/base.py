@@ -41,6 +41,11 @@ class Transform(ABC):
         """What it does, in half a line."""
 
     @property
+    def key(self) -> str:
+        """The key of a job's `allow` that permits this one."""
+        return self.permission
+
+    @property
     def learning(self) -> str:
         """What it does to learning, in half a line."""
         return "nothing: the same samples and updates"

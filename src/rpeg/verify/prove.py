@@ -13,6 +13,7 @@ from rpeg.verify.evidence import Breach, Evidence, Property
 from rpeg.verify.log import LOG
 from rpeg.verify.memory import MEMORY
 from rpeg.verify.order import ORDER
+from rpeg.verify.parts import PARTS
 from rpeg.verify.placement import PLACEMENT
 from rpeg.verify.proof import Finding, Proof, describe
 from rpeg.verify.residency import RESIDENCY
@@ -21,7 +22,7 @@ from rpeg.verify.selection import SELECTION
 from rpeg.verify.versions import VERSIONS
 
 PROPERTIES: tuple[Property, ...] = (
-    LOG + PLACEMENT + ORDER + CLOCKS + VERSIONS + SAMPLES + SELECTION + MEMORY + RESIDENCY
+    LOG + PLACEMENT + ORDER + CLOCKS + VERSIONS + PARTS + SAMPLES + SELECTION + MEMORY + RESIDENCY
 )
 
 

@@ -32,6 +32,9 @@ def stretches_are_of_one_plan(run: Sequence[Evidence]) -> Iterator[Breach]:
         before, plan = run[0].trace.plan, evidence.trace.plan
         if (before.graph, before.workload) != (plan.graph, plan.workload):
             yield f"stretch {i} is of another graph or workload than stretch 1", ()
+        seeds = run[0].trace.seed, evidence.trace.seed
+        if None not in seeds and seeds[0] != seeds[1]:
+            yield f"stretch {i} is of seed {seeds[1]}, stretch 1 of seed {seeds[0]}", ()
 
 
 def every_step_is_trained_once(run: Sequence[Evidence]) -> Iterator[Breach]:
@@ -67,19 +70,23 @@ def every_sample_counts_once(run: Sequence[Evidence]) -> Iterator[Breach]:
 
 
 def resumed_weights_are_those_left(run: Sequence[Evidence]) -> Iterator[Breach]:
-    """What a stretch tells of its first version is what the step before it made, in the stretch that counts."""
+    """What a stretch tells of versions that it begins with is what the steps before made, in the stretch that counts."""
     for i, evidence in enumerate(run[1:], 1):
         first = evidence.trace.first_step
-        owner = effective_stretches([e.trace.first_step for e in run[:i]], first).get(first - 1)
-        if owner is None:
-            continue
-        left = _digests(run[owner], first)
-        for name, (digest, span) in _digests(evidence, first).items():
-            if name in left and left[name][0] != digest:
-                yield (
-                    f"stretch {i + 1} begins with {name} of digest {digest}; stretch {owner + 1} left {left[name][0]}",
-                    (left[name][1], span),
-                )
+        owners = effective_stretches([e.trace.first_step for e in run[:i]], first)
+        oldest = min((copy.version_before(first) for copy in evidence.lowered.copies), default=first)
+        for version in range(oldest, first + 1):
+            owner = owners.get(version - 1)
+            if owner is None:
+                continue
+            left = _digests(run[owner], version)
+            for name, (digest, span) in _digests(evidence, version).items():
+                if name in left and left[name][0] != digest:
+                    yield (
+                        f"stretch {i + 1} begins with {name} of digest {digest}; stretch {owner + 1} left "
+                        f"{left[name][0]}",
+                        (left[name][1], span),
+                    )
 
 
 def _digests(evidence: Evidence, version: int) -> dict[str, tuple[str, Span]]:

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from rpeg.ir import Kind
-from rpeg.plan import Item, Minibatches, ids_of_members, ids_to_generate
-from rpeg.trace import Entry, Span
+from rpeg.plan import Item, ids_to_generate
+from rpeg.trace import Span
 from rpeg.verify.evidence import Breach, Evidence, Property
 
 
@@ -33,48 +33,9 @@ def items_work_on_their_samples(evidence: Evidence) -> Iterator[Breach]:
             continue
         if item not in evidence.finished or item not in evidence.spans:
             continue
-        worked, due = Counter(_ids(evidence, item)), Counter(command.ids)
+        worked, due = Counter(worked_on(evidence, item)), Counter(command.ids)
         if worked != due:
-            yield f"{item} {_difference(worked, due)}", (command, *evidence.spans[item])
-
-
-def parts_hold_what_was_generated(evidence: Evidence) -> Iterator[Breach]:
-    """The parts that left a generator are together what it generated, each of the planned size."""
-    parts: dict[Item, list[Entry]] = {}
-    selector = evidence.trace.plan.graph.selector
-    for (item, part), entry in evidence.produced.items():
-        if selector is not None and item.name == selector.name:
-            continue
-        parts.setdefault(item, []).append(entry)
-        known = part is not None and part < len(evidence.lowered.parts)
-        planned = evidence.lowered.parts[part].samples if part is not None and known else len(entry.ids)
-        if len(entry.ids) != planned:
-            yield f"base part {part} of {item} holds {len(entry.ids)} samples of {planned}", (entry,)
-    for item, entries in parts.items():
-        left, made = Counter(i for e in entries for i in e.ids), Counter(_ids(evidence, item))
-        if item in evidence.finished and item in evidence.spans and left != made:
-            yield f"what left {item} {_difference(left, made)}", (*evidence.spans[item], *entries)
-
-
-def fixed_parts_hold_their_members(evidence: Evidence) -> Iterator[Breach]:
-    """A part of a split stage is commanded to work on the plan's prompts, a minibatch on as many samples as it has."""
-    workload = evidence.trace.plan.workload
-    for item, command in evidence.commands.items():
-        task = evidence.task(item)
-        if task is None or task.members is None:
-            continue
-        if isinstance(task.members, Minibatches):
-            due = workload.samples // workload.minibatches * (task.members.end - task.members.first)
-            if len(command.ids) != due:
-                yield (
-                    f"{item} is commanded to work on {len(command.ids)} samples; its minibatches have {due}",
-                    (command,),
-                )
-            continue
-        own = set(ids_of_members(task.members, workload, 0, item.step))
-        beyond = [i for i in command.ids if i not in own]
-        if beyond:
-            yield f"{item} is commanded to work on sample {beyond[0]}, which is of another part", (command,)
+            yield f"{item} {difference(worked, due)}", (command, *evidence.spans[item])
 
 
 def samples_belong_to_their_step(evidence: Evidence) -> Iterator[Breach]:
@@ -143,7 +104,7 @@ def _exactly_once(evidence: Evidence, stages: Iterable[str], verb: str) -> Itera
         for step in steps:
             items = [task.slot.at(step) for task in tasks]
             spans = tuple(span for item in items for span in evidence.spans.get(item, ()))
-            counts = Counter(i for item in items for i in _ids(evidence, item))
+            counts = Counter(i for item in items for i in worked_on(evidence, item))
             due = _due(evidence, stage, step)
             for sample in sorted(i for i, n in counts.items() if n > 1):
                 owners = tuple(span for span in spans if sample in span.ids)
@@ -154,19 +115,29 @@ def _exactly_once(evidence: Evidence, stages: Iterable[str], verb: str) -> Itera
                     f"sample {sample} is {verb} by {stage} at step {step}, which did not generate it",
                     owners,
                 )
-            if all(item in evidence.finished for item in items if not evidence.is_passed(item)):
-                for sample in sorted(due - counts.keys()):
-                    yield f"sample {sample} is never {verb} by {stage} at step {step}", spans
+            for sample in sorted(_owed(evidence, stage, step) - counts.keys()):
+                yield f"sample {sample} is never {verb} by {stage} at step {step}", spans
 
 
 def _generated(evidence: Evidence, step: int) -> set[int]:
-    """The samples that generators say they made at a step."""
-    items = (
+    """The samples that generators say they made at a step; of one that was cut short, what had left it."""
+    items = [
         task.slot.at(step)
         for s in _stages(evidence, (Kind.GENERATE,))
         for task in evidence.lowered.tasks_of(s)
-    )
-    return {i for item in items for i in _ids(evidence, item)}
+    ]
+    told = {i for item in items for i in worked_on(evidence, item)}
+    cut = {item for item in items if item not in evidence.spans}
+    return told | {i for (item, _), e in evidence.produced.items() if item in cut for i in e.ids}
+
+
+def _owed(evidence: Evidence, stage: str, step: int) -> set[int]:
+    """What a stage must have worked on by now: all that is due once it has finished, of a generator that of each item."""
+    tasks = [task for task in evidence.lowered.tasks_of(stage) if not evidence.is_passed(task.slot.at(step))]
+    ended = [task for task in tasks if task.slot.at(step) in evidence.finished]
+    if evidence.trace.plan.graph.stage(stage).kind is Kind.GENERATE:
+        return {i for task in ended for i in ids_to_generate(task, evidence.trace.plan.workload, step)}
+    return _due(evidence, stage, step) if len(ended) == len(tasks) else set()
 
 
 def _due(evidence: Evidence, stage: str, step: int) -> set[int]:
@@ -196,7 +167,7 @@ def _stages(evidence: Evidence, kinds: tuple[Kind, ...]) -> tuple[str, ...]:
     return tuple(s.name for s in stages if any(task.covers for task in evidence.lowered.tasks_of(s.name)))
 
 
-def _ids(evidence: Evidence, item: Item) -> tuple[int, ...]:
+def worked_on(evidence: Evidence, item: Item) -> tuple[int, ...]:
     """The samples of an item: all its ranks' together, each as often as it was worked on."""
     told = (next((span.ids for span in spans if span.ids), ()) for spans in _ranks(evidence, item))
     return tuple(i for ids in told for i in ids)
@@ -218,7 +189,7 @@ def _ranks(evidence: Evidence, item: Item) -> Iterator[tuple[Span, ...]]:
     yield from ((span,) for span in by_rank.get(-1, ()))
 
 
-def _difference(got: Counter[int], due: Counter[int]) -> str:
+def difference(got: Counter[int], due: Counter[int]) -> str:
     """``lacks 3, 7 and has 9 too often``, at most four of each."""
     words = []
     for verb, ids in (("lacks", due - got), ("has beyond its due", got - due)):
@@ -231,8 +202,6 @@ def _difference(got: Counter[int], due: Counter[int]) -> str:
 SAMPLES: tuple[Property, ...] = (
     ranks_work_on_one_share,
     items_work_on_their_samples,
-    parts_hold_what_was_generated,
-    fixed_parts_hold_their_members,
     samples_belong_to_their_step,
     tokens_are_those_of_the_samples,
     each_sample_is_generated_once,

@@ -37,11 +37,14 @@ def reads_are_as_commanded(evidence: Evidence) -> Iterator[Breach]:
 
 
 def versions_are_within_bounds(evidence: Evidence) -> Iterator[Breach]:
-    """Over an edge of delay d, step t reads a version of t+1-d … t; none older than where the stretch begins."""
+    """Over an edge of delay d, step t reads a version of t+1-d … t.
+
+    A stretch that is resumed begins with its first step's version, and with the older ones that exact edges read.
+    """
     first = evidence.trace.first_step
     for span, edge, version in _reads(evidence):
-        step = span.item.step
-        least = max(edge.version_bound(step), first)
+        step, exact = span.item.step, edge.freshness is Freshness.EXACT
+        least = max(edge.version_bound(step), 0 if exact else first)
         if not least <= version <= max(step, first):
             yield (
                 f"{span.item} read {edge.model}@{version}; {edge.name} of delay {edge.delay} allows versions "
@@ -51,9 +54,8 @@ def versions_are_within_bounds(evidence: Evidence) -> Iterator[Breach]:
 
 
 def exact_edges_use_their_bound(evidence: Evidence) -> Iterator[Breach]:
-    first = evidence.trace.first_step
     for span, edge, version in _reads(evidence):
-        bound = max(edge.version_bound(span.item.step), first)
+        bound = edge.version_bound(span.item.step)
         if edge.freshness is Freshness.EXACT and version != bound:
             yield (
                 f"{span.item} read {edge.model}@{version}; {edge.name} is exact: it reads {edge.model}@{bound}",
@@ -76,11 +78,11 @@ def training_makes_the_next_version(evidence: Evidence) -> Iterator[Breach]:
 
 
 def versions_are_made_before_they_are_read(evidence: Evidence) -> Iterator[Breach]:
-    """By happens-before; the stretch's first version of each model was there at its begin."""
+    """By happens-before; the stretch's first version of each model, and older ones, were there at its begin."""
     first = evidence.trace.first_step
     for item, command in evidence.commands.items():
         for model, version in command.versions.items():
-            if version == first:
+            if version <= first:
                 continue
             maker = _maker(evidence, model, version)
             made = evidence.finished.get(maker) if maker is not None else None
@@ -167,7 +169,8 @@ class _History:
                 return entry.item.step + 1, entry
             if lanes & set(task.lanes):
                 return evidence.commands[entry.item].versions.get(model, -1), entry
-        return evidence.trace.first_step, None
+        first = evidence.trace.first_step
+        return copy.version_before(first) if copy is not None else first, None
 
 
 def _reads(evidence: Evidence) -> Iterator[tuple[Span, Edge, int]]:

@@ -6,16 +6,19 @@ trainer.json            format, updates, skipped, optimizer configuration, diges
 
 Where several ranks hold the model each writes its own part, `weights-2-of-4.safetensors`: the file's metadata say for
 each tensor the shape of the whole and where the part begins. A reader takes from all files what it holds itself.
+
+`snapshot` copies a rank's part to the host, `Snapshot.write` puts it on disk: training may go on in between.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +29,7 @@ from torch import Tensor
 
 from rpeg.backends.adapters import merged, scale_of
 from rpeg.backends.boxes import Box, Piece
+from rpeg.backends.disk import room_for, sync, write_durably
 from rpeg.backends.training import collectives
 from rpeg.errors import InputError, RunError
 
@@ -36,44 +40,87 @@ FORMAT = 2
 WEIGHTS, OPTIMIZER, COUNTS = "weights", "optimizer", "trainer.json"
 
 
-def save(trainer: Trainer, directory: str) -> None:
-    """Collective; the directory is there, whole, when it returns on any rank."""
-    optimizer = trainer.optimizer
+@dataclass(frozen=True)
+class File:
+    """Tensors by name, and for each as JSON the shape of the whole and where the part begins."""
+
+    tensors: Mapping[str, Tensor]
+    places: Mapping[str, str]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.tensors.values())
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One rank's part of a trainer's state, copied to the host. files: by name. counts: of the first rank's."""
+
+    files: Mapping[str, File]
+    counts: Mapping[str, Any] | None = None
+
+    def weights(self) -> Snapshot:
+        """Of the weights alone."""
+        return Snapshot({n: file for n, file in self.files.items() if n.startswith(WEIGHTS)})
+
+    def write(self, directory: Path) -> None:
+        """Returns when the disk has it. OSError, with the bytes that lack where it is full."""
+        directory.mkdir(parents=True, exist_ok=True)
+        with room_for(directory, sum(file.size_bytes for file in self.files.values())):
+            for name, file in self.files.items():
+                _write_file(directory / name, file)
+            if self.counts is not None:
+                write_durably(directory / COUNTS, json.dumps(self.counts, indent=1))
+        sync(directory)
+
+
+def snapshot(trainer: Trainer, *, optimizer: bool = True, frozen: bool = False) -> Snapshot:
+    """Collective. Without `optimizer` of the weights alone; with `frozen` of those, too, that stay as they are."""
+    grid, files = trainer.grid, {}
+    suffix = f"-{grid.rank + 1}-of-{grid.devices}" if grid.devices > 1 else ""
+    stems = {WEIGHTS: trainer.parameters.weights() if frozen else trainer.changing()}
+    if optimizer and trainer.optimizer is not None:
+        stems[OPTIMIZER] = [p for kind in trainer.optimizer.moments for p in _moments(trainer, kind)]
+    for stem, pieces in stems.items():
+        owned = [piece for piece in pieces if piece.owned and piece.box.numel]
+        if owned:
+            files[f"{stem}{suffix}.safetensors"] = File(
+                {p.name: p.tensor.detach().to("cpu", copy=True).contiguous() for p in owned},
+                {p.name: json.dumps([list(p.shape), list(p.box.starts)]) for p in owned},
+            )
+    if not optimizer:
+        return Snapshot(files)
     counts = {
         "format": FORMAT,
         "updates": trainer.updates,
         "skipped": trainer.skipped,
-        "optimizer": asdict(optimizer.config) if optimizer else None,
+        "optimizer": asdict(trainer.optimizer.config) if trainer.optimizer else None,
         "digest": trainer.digest(),
     }
-    moments = [
-        piece for kind in (optimizer.moments if optimizer else ()) for piece in _moments(trainer, kind)
-    ]
+    return Snapshot(files, None if grid.rank else counts)
 
-    def write(path: Path, suffix: str) -> None:
-        _write_pieces(path / f"{WEIGHTS}{suffix}", trainer.changing())
-        if optimizer:
-            _write_pieces(path / f"{OPTIMIZER}{suffix}", moments)
 
-    def finish(path: Path) -> None:
-        (path / COUNTS).write_text(json.dumps(counts, indent=1))
-
-    _write_together(trainer, directory, write, finish)
+def save(trainer: Trainer, directory: str) -> None:
+    """Collective; the directory is there, whole, when it returns on any rank."""
+    _write_together(trainer, directory, snapshot(trainer), lambda path: None)
 
 
 def save_model(trainer: Trainer, directory: str) -> None:
     """A Hugging Face directory (without tokenizer), adapters added to what they are beside. Collective: ranks leave their
     parts in it for the first one."""
 
-    def write(path: Path, suffix: str) -> None:
-        _write_pieces(path / f"{WEIGHTS}{suffix}", trainer.parameters.weights())
-
     def finish(path: Path) -> None:
         trainer.model.save(str(path), merged(read_weights(path), scale_of(trainer.model)))
         for file in _files(path, WEIGHTS):
             file.unlink()
 
-    _write_together(trainer, directory, write, finish)
+    _write_together(trainer, directory, snapshot(trainer, optimizer=False, frozen=True), finish)
+
+
+@torch.no_grad()
+def load_weights(trainer: Trainer, directory: Path) -> None:
+    """The weights alone. InputError where they are of another model."""
+    _read_pieces(directory, WEIGHTS, trainer.changing())
 
 
 @torch.no_grad()
@@ -86,7 +133,7 @@ def load(trainer: Trainer, directory: str) -> None:
         raise InputError(f"{directory} holds no usable trainer state: {error}") from error
     if counts.get("format") != FORMAT:
         raise InputError(f"{path / COUNTS} has format {counts.get('format')}, this version reads {FORMAT}")
-    _read_pieces(path, WEIGHTS, trainer.changing())
+    load_weights(trainer, path)
     if trainer.optimizer is not None:
         _read_pieces(
             path,
@@ -114,14 +161,13 @@ def _moments(trainer: Trainer, kind: str) -> Iterator[Piece]:
         yield replace(piece, name=f"{kind}/{piece.name}")
 
 
-def _write_pieces(file: Path, pieces: Sequence[Piece]) -> None:
-    """What is owned here; no file where that is nothing."""
-    owned = [piece for piece in pieces if piece.owned and piece.box.numel]
-    if not owned:
-        return
-    places = {p.name: json.dumps([list(p.shape), list(p.box.starts)]) for p in owned}
-    tensors = {p.name: p.tensor.detach().cpu().clone().contiguous() for p in owned}
-    save_file(tensors, file.with_name(f"{file.name}.safetensors"), metadata=places)
+def _write_file(path: Path, file: File) -> None:
+    try:
+        save_file(dict(file.tensors), path, metadata=dict(file.places))
+    except SafetensorError as error:  # the system's number is in its text alone
+        full = f"os error {errno.ENOSPC}" in str(error)
+        raise OSError(errno.ENOSPC if full else errno.EIO, str(error), str(path)) from error
+    sync(path)
 
 
 def _read_pieces(path: Path, stem: str, held: Sequence[Piece]) -> None:
@@ -173,28 +219,19 @@ def _files(path: Path, stem: str) -> list[Path]:
 
 
 def _write_together(
-    trainer: Trainer,
-    directory: str,
-    write: Callable[[Path, str], None],
-    finish: Callable[[Path], None],
+    trainer: Trainer, directory: str, state: Snapshot, finish: Callable[[Path], None]
 ) -> None:
     """Every rank writes beside the target; when all have, the first finishes and renames. All learn how it went."""
     grid = trainer.grid
-    suffix = f"-{grid.rank + 1}-of-{grid.devices}" if grid.devices > 1 else ""
     target = Path(directory)
     names = collectives.gather_json(f"{target.name}.new-{os.getpid()}", grid.block, trainer.device)
     fresh = target.with_name(names[0])
     try:
-        _agree(trainer, directory, lambda: _write_part(write, fresh, suffix))
+        _agree(trainer, directory, lambda: state.write(fresh))
         _agree(trainer, directory, lambda: None if grid.rank else _finish(fresh, target, finish))
     except RunError:
         shutil.rmtree(fresh, ignore_errors=True)
         raise
-
-
-def _write_part(write: Callable[[Path, str], None], fresh: Path, suffix: str) -> None:
-    fresh.mkdir(parents=True, exist_ok=True)
-    write(fresh, suffix)
 
 
 def _agree(trainer: Trainer, directory: str, act: Callable[[], None]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -293,6 +294,14 @@ class Trainer:
     def state(self, directory: str) -> None:
         """Writes parameters, moments and counts; loads onto any number of ranks. Collective."""
         checkpoint.save(self, directory)
+
+    def snapshot(self, *, optimizer: bool = True) -> checkpoint.Snapshot:
+        """What `state` writes, copied to the host; without `optimizer` the weights alone. Collective."""
+        return checkpoint.snapshot(self, optimizer=optimizer)
+
+    def load_weights(self, directory: Path) -> None:
+        """Takes the weights alone of what a snapshot wrote. Collective when sharded."""
+        checkpoint.load_weights(self, directory)
 
     def load_state(self, directory: str) -> None:
         """Takes what `state` wrote. InputError where it is of another model. Collective when sharded."""

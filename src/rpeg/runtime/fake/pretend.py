@@ -12,7 +12,8 @@ from typing import Any, Protocol
 
 from rpeg.job import Job
 from rpeg.plan import Plan, check, lower
-from rpeg.runtime.driver import Checkpoints, Driver, Handle
+from rpeg.runtime.checkpoints import Checkpoints
+from rpeg.runtime.driver import Driver, Handle
 from rpeg.runtime.fake.costs import FakeCosts
 from rpeg.runtime.fake.here import HereFake
 from rpeg.runtime.fake.host import Post
@@ -106,9 +107,13 @@ def shared_out(lanes: Sequence[str], processes: int) -> list[Sequence[str]]:
     return [lanes[a:b] for a, b in pairwise(ends)]
 
 
-def initial_weights(plan: Plan, first_step: int) -> Mapping[str, Sequence[str]]:
-    """Stand-ins for the weights that a run begins with."""
-    return {model.name: [f"{model.name}@{first_step}"] for model in plan.graph.models if model.trainable}
+def initial_weights(plan: Plan, first_step: int) -> Mapping[tuple[str, int], Sequence[str]]:
+    """Stand-ins for the weights that a run begins with: each model's newest version, and older ones that are read."""
+    lowered = lower(plan.graph, plan.assignments, plan.workload)
+    found = {(model.name, first_step) for model in plan.graph.models if model.trainable}
+    for copy in lowered.copies:
+        found |= {(copy.model, v) for v in range(copy.version_before(first_step), first_step)}
+    return {(model, version): [f"{model}@{version}"] for model, version in sorted(found)}
 
 
 async def _pretend(
