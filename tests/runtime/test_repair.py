@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 from collections.abc import Awaitable
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rpeg.errors import InputError, RunError
-from rpeg.runtime.failure import Failure, WorkerFailed, error_text, is_of_a_peer
+from rpeg.plan import Item, ItemKind
+from rpeg.runtime.failure import Failure, Stalled, WorkerFailed, error_text, is_of_a_peer
 from rpeg.runtime.heartbeat import Beat, Heart, beat_file, beats_of, collective, stack
 from rpeg.runtime.repair import Repairs
 from rpeg.runtime.vigil import Silences, Vigil, is_gone
@@ -148,9 +150,7 @@ def test_the_collective_that_a_thread_is_in() -> None:
 
 def test_the_first_cause_is_named_before_what_peers_say(tmp_path: Path) -> None:
     """A peer's closed connection is reported first; the worker that is gone is what it comes of."""
-    import json
     import socket
-    from dataclasses import asdict
 
     dead = beat(
         "device1", pid=2**22 + 1, node=socket.gethostname(), doing=DIED.doing, step=4, inside="all_reduce"
@@ -168,6 +168,39 @@ def test_the_first_cause_is_named_before_what_peers_say(tmp_path: Path) -> None:
     assert caught.value.failure.lane == "device1"
     for words in ("the process has died", "in all_reduce", "held 1.00 GiB of 3.00 predicted", "step 4"):
         assert words in str(caught.value)
+
+
+@dataclass
+class Driving:
+    """A driver that runs one item on two devices."""
+
+    def running(self) -> list[tuple[Item, tuple[str, ...]]]:
+        return [(Item(ItemKind.RUN, "train_actor", 4, 0, 0), ("device0", "device1"))]
+
+    def who_waits(self) -> str:
+        return "  running: train_actor on device0, device1\n  waiting: generate for train_actor"
+
+
+def test_in_a_hang_the_one_that_is_in_no_collective_is_named(tmp_path: Path) -> None:
+    beats_of(tmp_path).mkdir()
+    for lane, inside in (("device0", "all_reduce"), ("device1", "")):
+        told = beat(lane, doing=DIED.doing, step=4, inside=inside, seconds=9.0)
+        beat_file(tmp_path, lane).write_text(json.dumps(asdict(told)))
+    (beats_of(tmp_path) / "device1.stack").write_text("  File loss.py, line 3, in endless\n")
+
+    async def work() -> None:
+        raise Stalled(9.0, "who waits")
+
+    vigil = Vigil(tmp_path, ("device0", "device1"), 0.5, {})
+    vigil.driver = Driving()  # type: ignore[assignment]
+    with pytest.raises(WorkerFailed) as caught:
+        asyncio.run(vigil.over(work()))
+    first, *report = str(caught.value).splitlines()
+    assert first.startswith(f"{DIED.doing}: worker device1: nothing has happened for 9 s")
+    assert "  waiting: generate for train_actor" in report
+    assert f"  device0: {DIED.doing} for 9.0 s, in all_reduce" in report
+    assert "  File loss.py, line 3, in endless" in report
+    assert "    (it does not answer: no stack)" in report
 
 
 def test_memory_is_named_as_such() -> None:
@@ -211,3 +244,15 @@ def test_who_fails_while_others_wait_is_named() -> None:
     with pytest.raises(InputError, match="another model"):
         asyncio.run(call_all(ours, "prepare"))  # type: ignore[arg-type]
     assert asyncio.run(call_all({"device0": Answering(1)}, "prepare")) == {"device0": 1}  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a disk without room")
+def test_a_log_without_room_names_itself() -> None:
+    from rpeg.backends.disk import disk_trouble
+    from rpeg.trace import JsonLines
+
+    lines = JsonLines(Path("/dev/full"))
+    with pytest.raises(OSError) as caught:
+        lines.write({"a": 1})
+    assert disk_trouble(caught.value).startswith("/dev/full: No space left on device, ")
+    lines.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -167,8 +167,8 @@ class DeviceStages:
             rank, ranks = self._rank_in(assignment)
             ids = share(ids, samples.lengths.tolist(), ranks)[rank]
             samples = samples.take(ids)
-        calls = [
-            (call, self._reads(work, stage.name, call.model, notes).trainer)
+        models = [
+            (call, self._reads(work, stage.name, call.model, notes))
             for call in stage.calls
             if call.model is not None
         ]
@@ -176,12 +176,12 @@ class DeviceStages:
         step = work.item.step
         found = assessing.assess(
             samples,
-            calls,
+            [(call, holding.computing()) for call, holding in models],
             temperature=self.job.sampling.temperature,
             microbatch=assignment.microbatch,
             respell=lambda batch: self._as_the_reward_model_reads(batch, step),
         )
-        return Done(found if calls[0][1].grid.speaks else None)
+        return Done(found if models[0][1].trainer.grid.speaks else None)
 
     def _as_the_reward_model_reads(self, samples: Samples, step: int) -> Samples:
         if self.materials.respelling is None:
@@ -220,7 +220,7 @@ class DeviceStages:
             self._reports.add(stage.name, f"{call.model}/", found)
             _demand_finite(holding, step)
             if self.lowered.ends(slot):
-                published.update(self._end_step(work, holding, notes))
+                published.update(self._end_step(work, holding, found, notes))
         notes.tokens = int(samples.take(notes.ids).lengths.sum())
         if not self.lowered.ends(slot):
             return Done()
@@ -244,10 +244,13 @@ class DeviceStages:
             self.saver.begin()
         return tuple(marks)
 
-    def _end_step(self, work: Work, holding: Holding, notes: Notes) -> dict[str, Any]:
+    def _end_step(
+        self, work: Work, holding: Holding, found: Mapping[str, float], notes: Notes
+    ) -> dict[str, Any]:
         """The new version of a model: noted, and sent where copies are fed."""
-        holding.version = work.item.step + 1
+        holding.version, before = work.item.step + 1, holding.digest
         published = self.publish(holding)
+        _demand_change(holding, before, found)
         notes.makes[holding.model] = holding.version
         notes.digests[f"{holding.model}@{holding.version}"] = holding.digest
         self.holdings.refresh(holding)
@@ -296,4 +299,18 @@ def _demand_finite(holding: Holding, step: int) -> None:
         raise RunError(
             f"{holding.model} has weights that are no numbers after the updates of step {step}; "
             "go on from a checkpoint with a lower learning rate"
+        )
+
+
+def _demand_change(holding: Holding, before: str, found: Mapping[str, float]) -> None:
+    """What is published differs from what was, where the item has updated it at all.
+
+    found: metrics of the item. A payload that no update reaches would be sent, step after step, in silence.
+    """
+    moved = found["applied"] > 0 and found["lr"] > 0 and found["grad_norm"] > 0
+    if moved and holding.digest == before:
+        raise RunError(
+            f"{holding.model}@{holding.version} has the weights of the version before it ({before}) although "
+            f"{found['applied']:g} updates with gradients of norm {found['grad_norm']:.3g} were applied: what is sent "
+            "is not what is trained, or the learning rate is too small for its number format"
         )
