@@ -76,6 +76,8 @@ def understood(job: Job) -> Iterator[tuple[str, str]]:
         yield "tool", _tool(job.tools)
     yield "lengths", _lengths(job)
     yield "optimizer", _optimizer(job)
+    if job.lora is not None:
+        yield "lora", f"rank {job.lora.rank}, scale {job.lora.scale:g}, beside {_BESIDE[job.lora.targets]}"
     yield "cluster", _cluster(job)
     sharing, logprobs = _yes(job.allow.actor_critic_sharing), _yes(job.allow.behaviour_logprobs)
     yield (
@@ -91,6 +93,9 @@ def understood(job: Job) -> Iterator[tuple[str, str]]:
     if job.plan.colocate:
         yield "colocated", ", ".join(job.plan.colocate)
     yield "output", job.output
+
+
+_BESIDE = {"all": "all matrices of the layers", "attention": "queries and values"}
 
 
 def assumed(job: Job) -> Iterator[tuple[str, str]]:

@@ -11,6 +11,7 @@ from rpeg.backends.generation.turns import Turns
 from rpeg.backends.samples import Samples
 from rpeg.ir import Graph, Op, Unit
 from rpeg.job import Job
+from rpeg.runtime.migrating import HandOver
 from rpeg.workload import Workload
 
 
@@ -59,12 +60,15 @@ def streams_by_group(graph: Graph, stage: str) -> bool:
 
 
 def in_parts(
-    responses: Iterable[Response], parts: Sequence[tuple[int, int]], group_size: int
+    responses: Iterable[Response],
+    parts: Sequence[tuple[int, int]],
+    group_size: int,
+    hand_over: HandOver | None = None,
 ) -> Iterator[tuple[int, list[Response]]]:
     """(base part, its responses) as soon as each is full, in completion order.
 
     parts: (number, samples) in the order in which they leave. group_size: responses that count as complete together;
-    1 where parts are of samples.
+    1 where parts are of samples. hand_over: responses end when all parts are full, and it is told what has come beyond.
     """
     pending: dict[int, list[Response]] = {}
     complete: list[Response] = []
@@ -80,7 +84,12 @@ def in_parts(
             yield number, complete[:size]
             complete = complete[size:]
             current = next(waiting, None)
-    if pending or complete or current is not None:
+        if current is None and hand_over is not None:
+            hand_over.stop()
+    beyond = [*complete, *(response for group in pending.values() for response in group)]
+    if hand_over is not None:
+        hand_over.beyond += beyond
+    if current is not None or (beyond and hand_over is None):
         raise RuntimeError(
             f"a generator owes parts {[p for p in (current, *waiting) if p]} and is left with {len(complete)} responses "
             f"and {len(pending)} open groups"

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from rpeg.architecture.huggingface import read
+from rpeg.backends.adapters import whole_parameters
 from rpeg.backends.generation.admission import by_prompt, check
 from rpeg.backends.generation.protocol import (
     Floats,
@@ -107,7 +108,7 @@ class VllmEngine:
             device=setup.device,
             truncates=setup.truncates,
         )
-        engine.load_weights(setup.module.named_parameters(remove_duplicate=False), setup.version)
+        engine.load_weights(whole_parameters(setup.module), setup.version)
         return engine
 
     @property

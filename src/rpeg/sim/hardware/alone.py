@@ -110,16 +110,14 @@ class Alone:
 
         Raises InputError or InfeasibleError where the layout or a sample does not fit.
         """
-        each = self.workload.samples_per_prompt
-        asked = [answered(self.stage, batch, each) for batch in batches]
-        whole = all(one is batch for (one, _), batch in zip(asked, batches, strict=True))
-        count = each if whole else 1
-        rows = [in_a_row(self.graph, self.stage, self.assignment, len(b.ids), count) for b, _ in asked]
+        asked = [answered(self.stage, batch, self.workload.samples_per_prompt) for batch in batches]
+        count = min((each for _, _, each in asked), default=1)
+        rows = [in_a_row(self.graph, self.stage, self.assignment, len(b.ids), count) for b, _, _ in asked]
         found = cost.completions(
             self.facts.architectures[self.stage.models[0]],
             [
                 (row.lengths(batch.lengths[0]), row.lengths(batch.lengths[1])) if row else batch.lengths
-                for (batch, _), row in zip(asked, rows, strict=True)
+                for (batch, _, _), row in zip(asked, rows, strict=True)
             ],
             self.execution(False),
             with_logprobs(self.machine),
@@ -133,7 +131,7 @@ class Alone:
         own = [row.last(one[1]) if row else one for one, row in zip(found, rows, strict=True)]
         return [
             (max(seconds + before, float(offsets.max()) + before), offsets[place] + before)
-            for (seconds, offsets), before, (_, place) in zip(own, fetched, asked, strict=True)
+            for (seconds, offsets), before, (_, place, _) in zip(own, fetched, asked, strict=True)
         ]
 
     def held(self) -> tuple[Held, ...]:

@@ -94,12 +94,12 @@ class HardwareCosts:
         self, stage: Stage, assignment: Assignment, slot: Slot, batch: Batch, arriving: Sequence[Cost]
     ) -> Answer:
         w, observes = self._plan.workload, stage.name in self._plan.graph.observers()
-        asked, place = answered(stage, batch, w.samples_per_prompt)
+        asked, place, each = answered(stage, batch, w.samples_per_prompt)
         prompts, responses = self._held_out(assignment, slot) if observes else asked.lengths
         if not len(prompts):
             return cost.sequence(stage.name, arriving), ()
         machine = self._site(assignment).machine(self._facts.engine)
-        each = 1 if observes or asked is not batch else w.samples_per_prompt
+        each = 1 if observes else each
         row = in_a_row(self._plan.graph, stage, assignment, len(prompts), each)
         found = cost.generate_stage(
             self._facts.architectures[stage.models[0]],
