@@ -59,6 +59,7 @@ def test_each_transform_says_what_it_changes_and_who_permits_it() -> None:
         "async": (Changes.STALENESS, "staleness"),
         "bypass": (Changes.MODEL, "behaviour_logprobs"),
         "fuse": (Changes.SCHEDULE, ""),
+        "migrate": (Changes.SCHEDULE, ""),
         "prune": (Changes.SCHEDULE, ""),
         "share": (Changes.MODEL, "actor_critic_sharing"),
         "split": (Changes.SCHEDULE, ""),

@@ -41,6 +41,7 @@ from rpeg.job.rewards import MODEL, Reward, Rewards, uses_model
 from rpeg.job.section import Section
 from rpeg.job.selection import Selection
 from rpeg.job.software import Software
+from rpeg.job.tools import Tools
 from rpeg.job.wishes import Wishes
 
 MOST_EVALUATION_SAMPLES = 1024
@@ -238,6 +239,9 @@ class Job(Section):
     batch: Batch = Field(description="prompts, samples_per_prompt, minibatches")
     selection: Selection = Field(
         default_factory=Selection, description="dynamic sampling, where the algorithm selects groups"
+    )
+    tools: Tools | None = Field(
+        default=None, description="a function that responses may call, which then have several turns"
     )
     lengths: Lengths = Field(description="max_prompt and max_response, in tokens")
     sampling: Sampling = Field(default_factory=Sampling, description="temperature, top_p, top_k")

@@ -75,13 +75,15 @@ def with_one_more(samples: Samples) -> Samples:
     """Cut responses with any token more: the value before that is the one after the cut."""
     assert samples.responses is not None
     cut = samples.sample["finish"] == 0
-    ends = samples.offsets[1:][cut]
+    ends = np.cumsum(samples.response_lengths)[cut]
     return Samples(
         samples.ids,
         samples.lengths + cut,
         prompts=samples.prompts,
         prompt_lengths=samples.prompt_lengths,
         responses=np.insert(samples.responses, ends, 0),
+        whole_lengths=None if samples.whole_lengths is None else samples.whole_lengths + cut,
+        drawn=None if samples.drawn is None else np.insert(samples.drawn, ends, True),
     )
 
 

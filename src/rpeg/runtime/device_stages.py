@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from rpeg.backends.generation.protocol import Request, Response, to_samples
+from rpeg.backends.generation.protocol import Generates, Request, Response, to_samples
+from rpeg.backends.generation.turns import Turns
 from rpeg.backends.samples import Samples
 from rpeg.errors import RunError
 from rpeg.ir import KEPT, Edge, Kind, OnNewWeights, Stage
-from rpeg.plan import Assignment, Devices, Lowered, ids_to_generate
-from rpeg.runtime import assessing, evaluating, generating, hosting, training, weights
+from rpeg.plan import BEGUN, Assignment, Devices, Lowered, ids_to_generate
+from rpeg.runtime import assessing, evaluating, generating, hosting, migrating, training, weights
 from rpeg.runtime.ahead import Ahead
 from rpeg.runtime.holdings import Holding, Holdings
 from rpeg.runtime.inputs import Inputs
@@ -43,6 +45,7 @@ class DeviceStages:
         self.lowered, self.holdings, self.materials, self.selector = lowered, holdings, materials, selector
         self._reports = training.Reports()
         self._ahead: dict[str, Ahead] = {}
+        self._turns: dict[str, Turns] = {}
         self.saver = Saver()
 
     def run(self, work: Work, stage: Stage, inputs: Inputs, notes: Notes) -> Generator[Answer, None, Done]:
@@ -61,18 +64,25 @@ class DeviceStages:
         self, work: Work, stage: Stage, inputs: Inputs, notes: Notes
     ) -> Generator[Answer, None, Done]:
         holding = self._reads(work, stage.name, stage.models[0], notes)
-        requests = generating.requests_of(inputs.joined(work.ids), work.ids, self.workload)
+        task = self.lowered.tasks[work.item.slot]
+        done: list[Response] = []
+        if task.finishes:
+            done, requests = migrating.taken_over(inputs.of(BEGUN))
+        else:
+            requests = generating.requests_of(inputs.joined(work.ids), work.ids, self.workload)
         greedy = any(op.name == "sample_greedy" for op in stage.ops)
         sampling = generating.sampling_of(
             self.job, self.materials.stop_token_ids, temperature=0.0 if greedy else None
         )
-        engine = self.holdings.engine(stage.name)
+        engine = self._generates(stage.name)
         edge = next(edge for edge in self.graph.weights_into(stage.name) if edge.model == holding.model)
         ahead = self._ahead.setdefault(stage.name, Ahead()) if edge.on_new_weights is not DRAIN else None
 
         def answer(asked: list[Request]) -> Iterable[Response]:
             if ahead is None:
-                return engine.generate(asked, sampling, seed=self.job.seed, version=holding.version)
+                return chain(
+                    done, engine.generate(asked, sampling, seed=self.job.seed, version=holding.version)
+                )
             return ahead.generate(
                 engine,
                 asked,
@@ -88,7 +98,8 @@ class DeviceStages:
         responses = generating.once_a_prompt(requests, answer) if greedy else answer(requests)
         group = self.workload.samples_per_prompt if generating.streams_by_group(self.graph, stage.name) else 1
         batches, tells = [], holding.trainer.grid.speaks
-        for number, part in generating.in_parts(responses, work.parts, group):
+        hand_over = migrating.HandOver(engine.stop) if task.hands_over else None
+        for number, part in generating.in_parts(responses, work.parts, group, hand_over):
             batch = generating.with_stand_ins(to_samples(part), stage.ops)
             batches.append(batch)
             notes.ids += batch.ids.tolist()
@@ -100,7 +111,18 @@ class DeviceStages:
         metrics = {} if greedy else generating.rollout_metrics(batches)
         if ahead is not None:
             metrics |= {"sum/ahead_tokens": float(ahead.carried), "sum/again_tokens": float(ahead.dropped)}
-        return Done(metrics=metrics)
+        left = hand_over and migrating.handed_over(hand_over.beyond, engine.unfinished)
+        called, warnings = generating.of_calls(engine)
+        return Done(left, metrics={} if greedy else metrics | called, warnings=warnings)
+
+    def _generates(self, stage: str) -> Generates:
+        """The engine of a stage, with the job's tool between turns if it has one."""
+        engine = self.holdings.engine(stage)
+        if self.job.tools is None:
+            return engine
+        if stage not in self._turns:
+            self._turns[stage] = self.materials.in_turns(engine)
+        return self._turns[stage]
 
     def _following(self, work: Work, edge: Edge, version: int) -> list[Request]:
         """The next step's requests of a generator's replica, if tokens of this version may be trained at it."""
@@ -122,7 +144,7 @@ class DeviceStages:
         sampling = generating.sampling_of(
             self.job, self.materials.stop_token_ids, temperature=asked.temperature
         )
-        engine = self.holdings.engine(stage.name)
+        engine = self._generates(stage.name)
         answers = to_samples(engine.generate(requests, sampling, seed=self.job.seed, version=holding.version))
         notes.tokens = int(answers.lengths.sum())
         if not holding.trainer.grid.speaks:

@@ -25,6 +25,9 @@ ENVIRONMENT = {
     "PYTHONWARNINGS": "ignore",
 }
 
+# Nobody looks at the tasks of a private Ray.
+PRIVATE = {"RAY_task_events_report_interval_ms": "0"}
+
 
 @contextmanager
 def ray_cluster(workers: int, address: str | None) -> Iterator[str]:
@@ -37,6 +40,7 @@ def ray_cluster(workers: int, address: str | None) -> Iterator[str]:
     from ray._private import services
 
     if address is None:
+        os.environ.update(PRIVATE)
         # Ray takes a loopback address for a mistake and listens on every interface instead.
         services.resolve_ip_for_localhost = lambda host: host
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "rpeg"}

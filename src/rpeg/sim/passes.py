@@ -65,12 +65,11 @@ class PassCosts:
         return cost.sequence(stage.name, parts), ()
 
     def _generate(self, stage: Stage, assignment: Assignment, batch: Batch) -> Answer:
-        each = self._plan.workload.samples_per_prompt
-        asked, place = answered(stage, batch, each)
+        asked, place, each = answered(stage, batch, self._plan.workload.samples_per_prompt)
         found = cost.generate(
             self._facts.architectures[stage.models[0]],
             *asked.lengths,
-            samples_per_prompt=each if asked is batch else 1,
+            samples_per_prompt=each,
             slots=assignment.microbatch,
             timing=self._timing(assignment),
             tp=assignment.parallelism.tp,

@@ -33,6 +33,11 @@ from rpeg.backends.samples import Ints
 from rpeg.errors import InputError, RunError
 
 KV_SHARE = 0.8
+_ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # one process: its tensors can be handed over, no second one is to be watched
+    "VLLM_HOST_IP": "127.0.0.1",  # its group of one meets on this machine alone
+    "VLLM_NO_USAGE_STATS": "1",  # nothing is told to anybody
+}
 _BLOCK = 128  # tokens; vLLM's largest usual block
 
 
@@ -59,8 +64,7 @@ class VllmEngine:
         truncates: bool = False,
     ) -> None:
         _demand_vllm()
-        # One process, as the worker is: its tensors can be handed over, and no second one is to be watched.
-        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+        os.environ.update(_ENVIRONMENT)
         from vllm import EngineArgs, LLMEngine
         from vllm.config import WeightTransferConfig
 
