@@ -25,10 +25,10 @@ from rpeg.trace import read_traces
 from rpeg.verify import prove_run
 from runtime.runs import Silent, counting, make_job, plan_for, tiny_model
 
-LONGEST_SECONDS = 0.4
-SEEDS = (None, 1, 2)
+LONGEST_SECONDS = 0.25
+SEEDS = (None, 1)
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 class Delayed:
