@@ -113,7 +113,8 @@ def test_samples_losses_and_weights_are_the_same_bit_by_bit(runs: list[Outcome])
 def test_the_delays_changed_the_order_of_what_happened(runs: list[Outcome]) -> None:
     """Else nothing was tried."""
     orders = [
-        tuple((str(entry.what), str(entry.item)) for entry in read_traces(run.directory)[0].entries) for run in runs
+        tuple((str(entry.what), str(entry.item)) for entry in read_traces(run.directory)[0].entries)
+        for run in runs
     ]
     assert len(set(orders)) > 1
     assert len({tuple(sorted(order)) for order in orders}) == 1
