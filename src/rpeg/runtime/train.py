@@ -244,7 +244,7 @@ async def _run(
         handles: dict[str, Hosted] = {
             s.lane: host(s) for s in stations(job, plan, models, lanes, address, trace, start, beats)
         }
-        work = _work(job, plan, run, start, trace, options, view, handles)
+        work = drive(job, plan, run, start, trace, options, view, handles)
         try:
             if beats is None:
                 return await work
@@ -258,7 +258,7 @@ async def _run(
             raise RunError(error_text(error)) from None
 
 
-async def _work(
+async def drive(
     job: Job,
     plan: Plan,
     run: RunDirectory,
@@ -268,6 +268,7 @@ async def _work(
     view: Recorder,
     handles: Mapping[str, Hosted],
 ) -> Driver:
+    """The run itself, on workers that are there."""
     devices = {lane: handle for lane, handle in handles.items() if not handle.station.is_host}
     broadcasts = await _ready(handles, devices, view, options.start_seconds)
     keep = Checkpoints(run, job.checkpoint.every, job.checkpoint.keep, job.seed)
