@@ -6,9 +6,11 @@
 
 The matrix is {PPO, PPO with a shared backbone, GRPO} × {1, 2, 4 processes} × layouts × structures, on a random Llama of
 four layers. Trainers and assessments have the layout, on all processes; responses come from replicas on all, with `tp`
-from one engine on all. `mixed` has tensor-parallel groups sharded by ZeRO-3 for the actor, a pipeline for the critic and cut contexts for the reference.
-Structures: the batch as a whole, streamed in parts of a group, or with assessments fused (and trainers, where there are
-two). A run passes where its samples are those of one device, losses and gradient norms agree to 1e-9 and weights to
+from one engine on all. `mixed` has tensor-parallel groups sharded by ZeRO-3 for the actor, a pipeline for the critic and
+cut contexts for the reference. Structures: the batch as a whole, streamed in parts of a group, or with assessments fused
+(and trainers, where there are two).
+
+A run passes where its samples are those of one device, losses and gradient norms agree to 1e-9 and weights to
 1e-8, and where its trace is proven. Exits 1 unless all pass.
 """
 

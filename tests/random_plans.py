@@ -37,6 +37,9 @@ def plans(draw: st.DrawFn) -> Plan:
     if staleness:
         freshness = draw(st.sampled_from(("exact", "latest")))
         applied.append(parse(f"async{{stage=generate,staleness={staleness},freshness={freshness}}}"))
+    migrates = draw(st.sampled_from((0, 0, 2, 4)))
+    if migrates and blocks["generate"] == (0, 1) and not any("latest" in str(t) for t in applied):
+        applied.append(parse(f"migrate{{stage=generate,responses={migrates}}}"))
     shift = draw(st.integers(0, staleness))
     shifts = {s.name: shift for s in graph.stages if s.name != "generate"}
     assignments = assign(graph, (0, 1), zero=draw(st.sampled_from((0, 3))), **blocks)
@@ -81,6 +84,8 @@ class FixedCosts:
             covers = lowered.tasks[slot].covers
             leaving = sorted(draw.uniform(0, durations[slot]) for _ in covers)
             offsets.update({(slot, part): seconds for part, seconds in zip(covers, leaving, strict=True)})
+            if lowered.tasks[slot].hands_over:  # it ends with the last that it does not leave to another
+                durations[slot] = max(leaving, default=0.0)
         return FixedCosts(lowered, durations, offsets)
 
     @property
@@ -97,7 +102,8 @@ class FixedCosts:
         slot = item.slot
         parts = self.lowered.tasks[slot].covers if batch.ids else ()
         offsets = [self.offsets[slot, p] for p in parts for _ in range(self.lowered.parts[p].samples)]
-        return Completions(self.durations[slot], tuple(offsets))
+        late = [self.durations[slot] + 1] * (len(batch.ids) - len(offsets))
+        return Completions(max([self.durations[slot], *late]), (*offsets, *late))
 
     def memory_bytes(self, item: Item, lane: str) -> int:
         return 0

@@ -199,6 +199,28 @@ BROKEN: tuple[tuple[str, Graph, str], ...] = (
         "values is split into 2 parts and takes a stream; choose one",
     ),
     (
+        "migrated_responses_are_of_one_version",
+        _stage(PPO, "values", migrates=2),
+        "values migrates 2 responses; only generators of samples do",
+    ),
+    (
+        "migrated_responses_are_of_one_version",
+        _stage(PPO, "generate", migrates=2, parts=2),
+        "works in parts or rounds; choose one",
+    ),
+    (
+        "migrated_responses_are_of_one_version",
+        _stage(remax(), "generate", migrates=-1),
+        "at least 1",
+    ),
+    (
+        "migrated_responses_are_of_one_version",
+        _edges(
+            _stage(PPO, "generate", migrates=2), lambda e: e.dst == "generate", freshness=Freshness.LATEST
+        ),
+        "replicas may differ; make it exact",
+    ),
+    (
         "selection_is_bounded",
         _plus(DAPO, Edge("generate", "train_actor", "candidates")),
         "takes what select may yet reject; take what select gives",

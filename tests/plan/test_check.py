@@ -105,6 +105,30 @@ BROKEN: tuple[tuple[str, Plan, str], ...] = (
         "reward is split into 8 parts of whole groups and has 4 prompts; at most 4 parts",
     ),
     (
+        "migrated_responses_are_some_of_each_replica",
+        plan_of(ppo(), assign(ppo(), (0,)), applied=(parse("migrate{stage=generate,responses=2}"),)),
+        "has one replica; nothing would move",
+    ),
+    (
+        "migrated_responses_are_some_of_each_replica",
+        plan_of(ppo(), assign(ppo(), (0, 1)), applied=(parse("migrate{stage=generate,responses=3}"),)),
+        "do not divide over 2 replicas; a multiple of 2 would",
+    ),
+    (
+        "migrated_responses_are_some_of_each_replica",
+        plan_of(
+            grpo(),
+            assign(grpo(), (0, 1)),
+            applied=(parse("stream{chunk=1,unit=group}"), parse("migrate{stage=generate,responses=2}")),
+        ),
+        "2 replicas × groups of 2; a multiple of 4 would",
+    ),
+    (
+        "migrated_responses_are_some_of_each_replica",
+        plan_of(ppo(), assign(ppo(), (0, 1)), applied=(parse("migrate{stage=generate,responses=8}"),)),
+        "of 2 replicas with 4 each; at most 6",
+    ),
+    (
         "parts_are_supported",
         plan_of(ppo(), assign(ppo(), (0, 1)), applied=(parse("split{stage=generate,parts=4}"),)),
         "4 prompts over 2 replicas; at most 2 parts",

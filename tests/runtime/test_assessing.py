@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
@@ -50,7 +52,7 @@ def test_values_after_the_cut(fused: bool) -> None:
     call = Call("critic", (logprob, value) if fused else (value,))
     found = assess(
         samples(),
-        [(call, Counting())],
+        [(call, nullcontext(Counting()))],
         temperature=1.0,
         microbatch=8,
         respell=lambda batch: batch,  # type: ignore[list-item]

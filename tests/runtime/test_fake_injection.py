@@ -28,7 +28,7 @@ def _costs(plan: Plan = PLAN) -> FixedCosts:
 
 def test_a_worker_that_raises_is_named_with_its_item() -> None:
     injection = Injection(failures=(Failure("raise", "value", 2),))
-    with pytest.raises(RunError, match=r"value\[step 2, .*worker fake0: it fails by injection"):
+    with pytest.raises(RunError, match=r"value\[step 2, .*worker device1: RuntimeError: injected"):
         pretended(PLAN, _costs(), 5, injection)
 
 

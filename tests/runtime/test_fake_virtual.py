@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from plans import keeping, resting, selecting
 from random_plans import FixedCosts, timed_plans
 from rpeg.plan import Item, Plan
 from rpeg.runtime.fake.costs import FakeCosts
@@ -18,6 +20,7 @@ from rpeg.sim import simulate
 from rpeg.trace import Trace, What
 from rpeg.verify import prove
 from runtime.pretended import pretended
+from samples_of_plans import TableCosts
 
 STEPS = 4
 FEW = settings(max_examples=25, deadline=None)
@@ -51,6 +54,23 @@ def test_what_is_injected_is_what_is_simulated(timed: tuple[Plan, FixedCosts], s
     ran = pretended(plan, costs, STEPS, injection)
     predicted = simulate(plan, FakeCosts(costs, injection, 1.0, costs.dispatch_seconds), STEPS)
     assert _moments(ran) == pytest.approx(_moments(predicted), abs=1e-9)
+    assert prove(ran).broken == ()
+
+
+@pytest.mark.parametrize("make", [selecting, keeping], ids=["rounds", "kept for the next step"])
+def test_selection_is_that_of_the_simulation(make: Callable[[], Plan]) -> None:
+    plan = make()
+    ran, predicted = pretended(plan, TableCosts({}), 6), simulate(plan, TableCosts({}), 6)
+    assert _moments(ran) == pytest.approx(_moments(predicted), abs=1e-9)
+    assert {e.what for e in ran.entries} >= {What.REJECTED, What.PRODUCED}
+    assert prove(ran).broken == ()
+
+
+def test_what_rests_on_the_host_comes_and_goes_as_simulated() -> None:
+    plan = resting()
+    ran, predicted = pretended(plan, TableCosts({}), 4), simulate(plan, TableCosts({}), 4)
+    assert _moments(ran) == pytest.approx(_moments(predicted), abs=1e-9)
+    assert {e.what for e in ran.entries} >= {What.RELOAD, What.OFFLOAD}
     assert prove(ran).broken == ()
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from plans import make_plan, ppo_graph
 from rpeg.errors import PlanError
+from rpeg.plan import Parallelism
 from rpeg.runtime.limits import check_backends
 
 EVERYWHERE = {s.name: (0, 1) for s in ppo_graph().stages}
@@ -27,3 +28,15 @@ def test_what_no_backend_does_is_refused(stage: str, backend: str, said: str) ->
     assignments = tuple(replace(a, backend=backend) if a.stage == stage else a for a in plan.assignments)
     with pytest.raises(PlanError, match=f"stage {stage} has {said}"):
         check_backends(replace(plan, assignments=assignments))
+
+
+def test_responses_of_a_cut_model_call_no_tool() -> None:
+    plan = make_plan(ppo_graph(), EVERYWHERE)
+    assignments = tuple(
+        replace(a, parallelism=Parallelism(tp=2)) if a.stage == "generate" else a for a in plan.assignments
+    )
+    cut = replace(plan, assignments=assignments)
+    check_backends(cut)
+    check_backends(plan, calls_tools=True)
+    with pytest.raises(PlanError, match="stage generate is cut over 2 devices and its responses call a tool"):
+        check_backends(cut, calls_tools=True)

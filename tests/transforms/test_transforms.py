@@ -31,7 +31,11 @@ def test_generation_ahead_is_of_the_newest_weights_and_kept_by_asynchrony() -> N
     later = parse("async{stage=generate,staleness=2,freshness=latest}")
     for first, second in ((ahead, later), (later, ahead)):
         (edge,) = second.apply(first.apply(ppo())).weights_into("generate")
-        assert (edge.delay, edge.freshness, edge.on_new_weights) == (3, Freshness.LATEST, OnNewWeights.KEEP_KV)
+        assert (edge.delay, edge.freshness, edge.on_new_weights) == (
+            3,
+            Freshness.LATEST,
+            OnNewWeights.KEEP_KV,
+        )
     assert (ahead.key, parse("ahead").key) == ("keep_kv", "staleness")
     with pytest.raises(GraphError, match="exact freshness requires drain"):
         parse("async{stage=generate,staleness=1,freshness=exact}").apply(ahead.apply(ppo()))
@@ -55,6 +59,7 @@ def test_each_transform_says_what_it_changes_and_who_permits_it() -> None:
         "async": (Changes.STALENESS, "staleness"),
         "bypass": (Changes.MODEL, "behaviour_logprobs"),
         "fuse": (Changes.SCHEDULE, ""),
+        "migrate": (Changes.SCHEDULE, ""),
         "prune": (Changes.SCHEDULE, ""),
         "share": (Changes.MODEL, "actor_critic_sharing"),
         "split": (Changes.SCHEDULE, ""),

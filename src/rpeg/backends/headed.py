@@ -17,12 +17,14 @@ VALUE_HEAD_FILE = "value_head.safetensors"
 class Headed(nn.Module):
     """A Hugging Face module and the heads on it: what trainers need to know of any model.
 
-    hf: the Hugging Face module. heads: what it computes. vocab_size: of its token ids.
+    hf: the Hugging Face module. heads: what it computes. vocab_size: of its token ids. frozen: names of parameters that
+    are not trained, where others beside them are (`adapters`).
 
     What `training.parallel` makes of it on one rank: is_first, is_last: whether it embeds tokens and has the heads.
     vocabulary: where the head gives logits of a part of it. align: rows of tokens are padded to a multiple of it.
     """
 
+    frozen: frozenset[str] = frozenset()
     backbone_name = ""
     is_first = is_last = True
     vocabulary: Vocabulary | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,9 @@ class Samples:
     sample: columns with one number a sample, of shape (n,).
     prompts, responses: token ids; a batch that carries only computed columns has neither.
     prompts is flat of shape (sum(prompt_lengths),), responses of shape (sum(lengths),).
+    whole_lengths, drawn: where tools have written into responses, the (n,) tokens of each with theirs, and which of all,
+    (sum(whole_lengths),), were drawn. `responses` then holds all of them; `lengths` and columns are of drawn ones alone,
+    as if nothing stood between them.
 
     The columns are named as the data on the graph's edges: `behaviour_logprobs`, `old_logprobs`, `ref_logprobs`,
     `values`, `advantages`, `returns` and `versions` a token; `rewards`, `finish` and `group` a sample.
@@ -34,6 +37,8 @@ class Samples:
     prompts: Ints | None = None
     prompt_lengths: Ints | None = None
     responses: Ints | None = None
+    whole_lengths: Ints | None = None
+    drawn: npt.NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         total = int(self.lengths.sum())
@@ -52,23 +57,42 @@ class Samples:
         """(n + 1,) where each response starts in the flat columns."""
         return _offsets(self.lengths)
 
+    @property
+    def response_lengths(self) -> Ints:
+        """(n,) tokens of each response, whoever wrote them."""
+        return self.lengths if self.whole_lengths is None else self.whole_lengths
+
+    @property
+    def sequence_lengths(self) -> Ints:
+        """(n,) tokens of each prompt and response; of what is said here of prompts."""
+        return self.response_lengths + (0 if self.prompt_lengths is None else self.prompt_lengths)
+
+    @property
+    def targets(self) -> Ints:
+        """(sum(lengths),) the response tokens that were drawn."""
+        assert self.responses is not None, "this batch carries no tokens"
+        return self.responses if self.drawn is None else self.responses[self.drawn]
+
     def rows(self, rows: Sequence[int] | Ints) -> Samples:
         """The samples at these positions, in this order."""
         index = np.asarray(rows, dtype=np.int64)
         flat = _flat_index(self.lengths, index)
-        prompts = prompt_lengths = responses = None
-        if self.prompts is not None and self.prompt_lengths is not None and self.responses is not None:
-            prompts = self.prompts[_flat_index(self.prompt_lengths, index)]
-            prompt_lengths = self.prompt_lengths[index]
-            responses = self.responses[flat]
-        return Samples(
+        picked = Samples(
             self.ids[index],
             self.lengths[index],
             {name: column[flat] for name, column in self.token.items()},
             {name: column[index] for name, column in self.sample.items()},
-            prompts,
-            prompt_lengths,
-            responses,
+        )
+        if self.prompts is None or self.prompt_lengths is None or self.responses is None:
+            return picked
+        whole = _flat_index(self.response_lengths, index)
+        return replace(
+            picked,
+            prompts=self.prompts[_flat_index(self.prompt_lengths, index)],
+            prompt_lengths=self.prompt_lengths[index],
+            responses=self.responses[whole],
+            whole_lengths=None if self.whole_lengths is None else self.whole_lengths[index],
+            drawn=None if self.drawn is None else self.drawn[whole],
         )
 
     def take(self, ids: Sequence[int] | Ints) -> Samples:
@@ -93,20 +117,11 @@ class Samples:
         self, token: Mapping[str, Array] | None = None, sample: Mapping[str, Array] | None = None
     ) -> Samples:
         """The same samples with further columns."""
-        return Samples(
-            self.ids,
-            self.lengths,
-            {**self.token, **(token or {})},
-            {**self.sample, **(sample or {})},
-            self.prompts,
-            self.prompt_lengths,
-            self.responses,
-        )
+        return replace(self, token={**self.token, **(token or {})}, sample={**self.sample, **(sample or {})})
 
     def padded(self, name: str, fill: float = 0) -> Array:
-        """A token column (or `responses`) as (n, max(lengths)), right-padded with `fill`."""
-        column = self.responses if name == "responses" else self.token[name]
-        assert column is not None, "this batch carries no tokens"
+        """A token column (or `responses`, what was drawn of them) as (n, max(lengths)), right-padded with `fill`."""
+        column = self.targets if name == "responses" else self.token[name]
         out = np.full((len(self), int(self.lengths.max(initial=0))), fill, dtype=column.dtype)
         out[self.mask()] = column
         return out
@@ -124,6 +139,7 @@ def concatenate(batches: Sequence[Samples]) -> Samples:
         raise ValueError("nothing to concatenate")
     first = batches[0]
     whole = all(b.prompts is not None for b in batches)
+    written = whole and any(b.drawn is not None for b in batches)
     return Samples(
         np.concatenate([b.ids for b in batches]),
         np.concatenate([b.lengths for b in batches]),
@@ -134,6 +150,8 @@ def concatenate(batches: Sequence[Samples]) -> Samples:
         if whole
         else None,
         np.concatenate([b.responses for b in batches if b.responses is not None]) if whole else None,
+        np.concatenate([b.response_lengths for b in batches]) if written else None,
+        np.concatenate([_drawn(b) for b in batches]) if written else None,
     )
 
 
@@ -158,8 +176,14 @@ def join(batches: Sequence[Samples], ids: Sequence[int] | Ints | None = None) ->
             out.prompts if out.prompts is not None else batch.prompts,
             out.prompt_lengths if out.prompt_lengths is not None else batch.prompt_lengths,
             out.responses if out.responses is not None else batch.responses,
+            out.whole_lengths if out.responses is not None else batch.whole_lengths,
+            out.drawn if out.responses is not None else batch.drawn,
         )
     return out
+
+
+def _drawn(batch: Samples) -> npt.NDArray[np.bool_]:
+    return np.ones(int(batch.lengths.sum()), dtype=np.bool_) if batch.drawn is None else batch.drawn
 
 
 def _has_tokens(batch: Samples) -> bool:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rpeg.job import Job
+    from rpeg.job.tools import Tools
 
 ORDER = 20
 
@@ -71,13 +72,18 @@ def understood(job: Job) -> Iterator[tuple[str, str]]:
     )
     if job.selects:
         yield "selection", _selection(job)
+    if job.tools is not None:
+        yield "tool", _tool(job.tools)
     yield "lengths", _lengths(job)
     yield "optimizer", _optimizer(job)
+    if job.lora is not None:
+        yield "lora", f"rank {job.lora.rank}, scale {job.lora.scale:g}, beside {_BESIDE[job.lora.targets]}"
     yield "cluster", _cluster(job)
     sharing, logprobs = _yes(job.allow.actor_critic_sharing), _yes(job.allow.behaviour_logprobs)
     yield (
         "permissions",
-        f"staleness ≤ {job.allow.staleness}, sharing {sharing}, log-probabilities of generation {logprobs}",
+        f"staleness ≤ {job.allow.staleness}, sharing {sharing}, log-probabilities of generation {logprobs}, keys and "
+        f"values of older weights {_yes(job.allow.keep_kv)}",
     )
     for stage, layout in job.plan.layouts.items():
         yield (
@@ -87,6 +93,9 @@ def understood(job: Job) -> Iterator[tuple[str, str]]:
     if job.plan.colocate:
         yield "colocated", ", ".join(job.plan.colocate)
     yield "output", job.output
+
+
+_BESIDE = {"all": "all matrices of the layers", "attention": "queries and values"}
 
 
 def assumed(job: Job) -> Iterator[tuple[str, str]]:
@@ -130,6 +139,14 @@ def _selection(job: Job) -> str:
         f"{job.batch.prompts} groups a step whose rewards differ{rule}, of up to {asked.max_rounds} rounds of "
         f"{asked.round_prompts or job.batch.prompts} prompts; beyond the quota: {asked.leftover}; short of it: {short}"
     )
+
+
+def _tool(tools: Tools) -> str:
+    ends = f"after {', '.join(map(repr, tools.ends))}" if tools.ends else "at the end of a sequence"
+    limits = (
+        f"{tools.max_calls} calls a response, {tools.time_limit_seconds:g} s each, {tools.processes} at once"
+    )
+    return f"{tools.function}, asked {ends}; at most {limits}"
 
 
 def _value(said: object) -> str:

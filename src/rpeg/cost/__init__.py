@@ -7,6 +7,7 @@ on the machine at hand (`rpeg.cost.passes`): `generate`, `infer`, `train`, `rewa
 `phases`, `peak`.
 """
 
+from rpeg.cost.adapters import all_adapters
 from rpeg.cost.execution import Execution
 from rpeg.cost.generating import completions, generate_stage
 from rpeg.cost.machine import Machine
@@ -47,6 +48,7 @@ __all__ = [
     "Tenant",
     "Timing",
     "Use",
+    "all_adapters",
     "call",
     "collective",
     "columns",

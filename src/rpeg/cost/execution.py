@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from rpeg.cost.adapters import Targets
 from rpeg.cost.precision import Precision
 from rpeg.hashing import kept_hash
 from rpeg.plan import Parallelism
 
 Recompute = Literal["none", "selective", "full"]
 Offload = Literal["none", "optimizer", "all"]
-Targets = Literal["all", "attention"]
 Logits = Literal["materialised", "chunked"]
 
 

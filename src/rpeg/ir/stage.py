@@ -51,6 +51,7 @@ class Stage:
     every: the stage fires at the steps that `every` divides; its state carries over in between.
     parts: it works through its batch in so many parts of whole groups, by the order of prompts; whoever takes its data
     and is split too may start on a part when its samples are there.
+    migrates: of a generator on several replicas, so many responses, the last of each, are finished on the first of them.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Stage:
     calls: tuple[Call, ...]
     every: int = 1
     parts: int = 1
+    migrates: int = 0
 
     @property
     def models(self) -> tuple[str, ...]:

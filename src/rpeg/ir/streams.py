@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rpeg.ir.edge import Unit
+from rpeg.ir.edge import Freshness, Unit
 from rpeg.ir.graph import Graph
 from rpeg.ir.stage import Kind, Scope
 
@@ -91,6 +91,23 @@ def splits_keep_groups_whole(graph: Graph) -> Iterator[str]:
             yield f"stage {stage.name} is split into {stage.parts} parts and takes a stream; choose one"
 
 
+def migrated_responses_are_of_one_version(graph: Graph) -> Iterator[str]:
+    """What is begun on one replica and finished on another is of the same weights."""
+    for stage in graph.stages:
+        if not stage.migrates:
+            continue
+        where = f"stage {stage.name} migrates {stage.migrates} responses"
+        if stage.migrates < 0 or stage.kind is not Kind.GENERATE or stage.name in graph.observers():
+            yield f"{where}; only generators of samples do, at least 1"
+        if stage.parts > 1 or stage.name in graph.rounds:
+            yield f"{where} and works in parts or rounds; choose one"
+        if any(op.name == "sample_greedy" for op in stage.ops):
+            yield f"{where} and is greedy: its responses are for several samples at once"
+        for edge in graph.weights_into(stage.name):
+            if edge.freshness is not Freshness.EXACT:
+                yield f"{where}, and edge {edge.name} is {edge.freshness}: replicas may differ; make it exact"
+
+
 def selection_is_bounded(graph: Graph) -> Iterator[str]:
     """One stage selects; all that it looks at begins in one stage, which its retry leads back to, and goes nowhere else.
 
@@ -128,5 +145,6 @@ STREAMS = (
     streams_begin_at_generation,
     streams_have_one_source,
     splits_keep_groups_whole,
+    migrated_responses_are_of_one_version,
     selection_is_bounded,
 )

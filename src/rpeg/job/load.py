@@ -75,6 +75,8 @@ def located(job: Job, base_dir: Path) -> Job:
             "selection": job.selection.model_copy(
                 update={"import_from": paths.absolute(job.selection.import_from, base_dir)}
             ),
+            "tools": job.tools
+            and job.tools.model_copy(update={"import_from": paths.absolute(job.tools.import_from, base_dir)}),
             "cluster": paths.absolute(job.cluster, base_dir) if isinstance(job.cluster, str) else job.cluster,
             "output": paths.absolute(job.output, Path()),
         }

@@ -9,7 +9,7 @@ from pathlib import Path
 from rpeg.architecture.library import find
 from rpeg.errors import InputError, nearest
 from rpeg.ir import Graph, Scope
-from rpeg.job import rules_interruption, rules_layouts
+from rpeg.job import rules_interruption, rules_layouts, rules_tools
 from rpeg.job.hardware import LOCAL, described, part
 from rpeg.job.models import ModelSource, resolve_model
 from rpeg.job.paths import absolute, why_not_output
@@ -241,6 +241,7 @@ RULES: tuple[Rule, ...] = (
     divisible,
     groups_have_peers,
     *SELECTION_RULES,
+    *rules_tools.RULES,
     context_is_long_enough,
     lengths_agree,
     cluster_exists,

@@ -47,6 +47,9 @@ def layouts_have_devices(job: Job) -> Iterator[Problem]:
                 ("plan", "layouts", stage.name, "offload"),
                 "is optimizer, and nothing is trained. Set all or none.",
             )
+        if layout.backend == "vllm" and stage.kind is not Kind.GENERATE:
+            text = f"is vllm, which generates, and {stage.name} does not. Remove it."
+            yield Problem(("plan", "layouts", stage.name, "backend"), text)
         if count is not None:
             yield from _devices_exist(stage, layout, count)
             yield from _degrees_multiply(stage, layout, count)

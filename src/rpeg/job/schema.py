@@ -15,12 +15,12 @@ from rpeg.algorithms.pieces import with_carry_over, with_evaluation
 from rpeg.algorithms.rewarding import with_reward_model
 from rpeg.cluster import Cluster
 from rpeg.ir import Graph
+from rpeg.job.adapters import LoRA
 from rpeg.job.algorithm import AlgorithmSection
 from rpeg.job.fields import (
     LARGEST,
     Count,
     CountOrNone,
-    Decay,
     DType,
     Flag,
     NonNegative,
@@ -36,10 +36,12 @@ from rpeg.job.fields import (
 )
 from rpeg.job.hardware import ClusterChoice, described, is_local
 from rpeg.job.models import ModelSource, resolve_model
+from rpeg.job.optimizer import Optimizer
 from rpeg.job.rewards import MODEL, Reward, Rewards, uses_model
 from rpeg.job.section import Section
 from rpeg.job.selection import Selection
 from rpeg.job.software import Software
+from rpeg.job.tools import Tools
 from rpeg.job.wishes import Wishes
 
 MOST_EVALUATION_SAMPLES = 1024
@@ -170,25 +172,6 @@ class Sampling(Section):
     top_k: CountOrNone = Field(default=0, description="tokens kept; 0 keeps all")
 
 
-class Optimizer(Section):
-    """AdamW."""
-
-    lr: NonNegative = Field(description="learning rate of the actor")
-    critic_lr: NonNegative | None = Field(
-        default=None, description="learning rate of the critic; default: lr"
-    )
-    warmup_steps: CountOrNone = Field(default=0, description="steps over which the rate rises from zero")
-    schedule: Literal["constant", "linear", "cosine"] = Field(
-        default="constant", description="how the rate falls after the warm-up, to zero at the last step"
-    )
-    weight_decay: NonNegative = Field(default=0.0, description="decoupled weight decay")
-    max_grad_norm: Positive = Field(default=1.0, description="gradients are scaled down to this norm")
-    betas: tuple[Decay, Decay] = Field(
-        default=(0.9, 0.999), description="decay of the first and second moment"
-    )
-    eps: Positive = Field(default=1e-8, description="added to the root of the second moment")
-
-
 class Allow(Section):
     """Permissions for changes that change what is learned."""
 
@@ -245,6 +228,9 @@ class Job(Section):
     name: Text = Field(description="a name for the run")
     algorithm: AlgorithmSection = Field(description="name: ppo, grpo, rloo, dapo …, and its hyperparameters")
     models: Models = Field(description="actor, and where they differ critic and reference")
+    lora: LoRA | None = Field(
+        default=None, description="adapters that are trained instead of whole models: rank, alpha, targets"
+    )
     dtype: DType = Field("float32", description="number format of parameters and activations")
     data: Data = Field(description="train: a JSONL file of prompts and answers")
     reward: Rewards = Field(
@@ -253,6 +239,9 @@ class Job(Section):
     batch: Batch = Field(description="prompts, samples_per_prompt, minibatches")
     selection: Selection = Field(
         default_factory=Selection, description="dynamic sampling, where the algorithm selects groups"
+    )
+    tools: Tools | None = Field(
+        default=None, description="a function that responses may call, which then have several turns"
     )
     lengths: Lengths = Field(description="max_prompt and max_response, in tokens")
     sampling: Sampling = Field(default_factory=Sampling, description="temperature, top_p, top_k")

@@ -78,6 +78,10 @@ class StageLayout(Section):
         default=None,
         description="samples in one forward; of generation the responses that a replica holds at once",
     )
+    backend: Literal["torch", "vllm"] | None = Field(
+        default=None,
+        description="what generates where the job runs: torch, over the model that other stages use, or vllm",
+    )
     recompute: Literal["none", "selective", "full"] | None = Field(
         default=None, description="activations computed again in the backward pass"
     )

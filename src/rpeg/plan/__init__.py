@@ -1,5 +1,6 @@
 """A plan: which devices run what, how, and in what order."""
 
+from rpeg.plan.arcs import BEGUN
 from rpeg.plan.assignment import Assignment, Devices, Host, device_lane, host_lane
 from rpeg.plan.check import check, find_cycle, violations
 from rpeg.plan.item import Item, ItemKind, Slot
@@ -24,6 +25,7 @@ from rpeg.plan.resting import Rest
 from rpeg.plan.steps import lane_items, source_step
 
 __all__ = [
+    "BEGUN",
     "Arc",
     "Assignment",
     "BasePart",

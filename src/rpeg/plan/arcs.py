@@ -12,6 +12,9 @@ from rpeg.plan.members import Minibatches, Prompts
 from rpeg.plan.resting import Rest, rest_slots
 from rpeg.plan.shares import Shares
 
+BEGUN = "begun responses"
+"""Why an item that finishes responses waits for those that hand them over."""
+
 
 def arcs(shares: Shares, lowered: Lowered) -> Iterator[Arc]:
     """All of them, some more than once."""
@@ -23,6 +26,8 @@ def arcs(shares: Shares, lowered: Lowered) -> Iterator[Arc]:
         else:
             yield from _weights_arcs(edge, lowered)
     for stage in shares.graph.stages:
+        if stage.migrates:
+            yield from _migration_arcs(lowered, stage.name)
         if stage.kind is Kind.TRAIN:  # each minibatch begins with what the one before has made
             for first, second in pairwise(lowered.tasks_of(stage.name)):
                 yield Arc(first.slot, second.slot, 0, "order")
@@ -40,6 +45,15 @@ def _round_arcs(edge: Edge, lowered: Lowered) -> Iterator[Arc]:
             across = one.slot.part == last and other.slot.part == first
             if across if edge.delay else following:
                 yield Arc(one.slot, other.slot, edge.delay, edge.data)
+
+
+def _migration_arcs(lowered: Lowered, stage: str) -> Iterator[Arc]:
+    """What is begun goes to where it is finished."""
+    tasks = lowered.tasks_of(stage)
+    for src in tasks:
+        for dst in tasks:
+            if src.hands_over and dst.finishes:
+                yield Arc(src.slot, dst.slot, 0, BEGUN)
 
 
 def _data_arcs(shares: Shares, edge: Edge, lowered: Lowered) -> Iterator[Arc]:

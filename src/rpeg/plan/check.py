@@ -15,6 +15,7 @@ from rpeg.plan.assignment import Devices, Host
 from rpeg.plan.item import Slot
 from rpeg.plan.lowered import Lowered
 from rpeg.plan.lowering import lower
+from rpeg.plan.parts import stream_chunks
 from rpeg.plan.plan import Plan
 from rpeg.plan.resting import owners
 
@@ -132,6 +133,25 @@ def parts_are_supported(plan: Plan) -> Iterator[str]:
             )
 
 
+def migrated_responses_are_some_of_each_replica(plan: Plan) -> Iterator[str]:
+    w = plan.workload
+    for stage in plan.graph.stages:
+        if not stage.migrates:
+            continue
+        replicas = plan.assignment(stage.name).replicas(stage.kind)
+        least = w.prompts // replicas * w.samples_per_prompt
+        group = any(c.unit is Unit.GROUP for c in stream_chunks(plan.graph, stage.name))
+        unit = w.samples_per_prompt if group else 1
+        where = f"stage {stage.name} migrates {stage.migrates} responses"
+        if replicas == 1:
+            yield f"{where} and has one replica; nothing would move: use dp 2 or more, or leave it out"
+        elif stage.migrates % (replicas * unit):
+            each = f"{replicas} replicas" + (f" × groups of {unit}" if group else "")
+            yield f"{where}, which do not divide over {each}; a multiple of {replicas * unit} would"
+        elif stage.migrates // replicas >= least:
+            yield f"{where} of {replicas} replicas with {least} each; at most {(least - unit) * replicas}"
+
+
 def own_scores_are_of_current_weights(plan: Plan) -> Iterator[str]:
     """A trainer that gives itself what an assessment gave (`prune`) has other weights after its first update."""
     updates = plan.workload.minibatches * plan.workload.epochs
@@ -216,6 +236,7 @@ STATIC_RULES: tuple[StaticRule, ...] = (
     generators_hold_whole_models,
     batches_divide,
     parts_are_supported,
+    migrated_responses_are_some_of_each_replica,
     own_scores_are_of_current_weights,
 )
 ORDER_RULES: tuple[OrderRule, ...] = (

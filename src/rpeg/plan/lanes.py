@@ -80,12 +80,17 @@ def lanes_of(assignments: tuple[Assignment, ...]) -> Lanes:
     return Lanes(lane_of)
 
 
+@lru_cache(maxsize=64)
+def _ranks(block: Devices) -> Mapping[int, int]:
+    return {device: rank for rank, device in enumerate(block.ids)}
+
+
 @lru_cache(maxsize=1024)
 def _cells(
     assignment: Assignment, lanes: tuple[str, ...], devices: tuple[tuple[int, ...], ...]
 ) -> tuple[Cell, ...]:
     assert isinstance(assignment.block, Devices)
-    rank = {device: r for r, device in enumerate(assignment.block.ids)}
+    rank = _ranks(assignment.block)
     found: list[tuple[list[str], set[int]]] = []
     for lane, ids in zip(lanes, devices, strict=True):
         replicas = {assignment.parallelism.replica_of(rank[i]) for i in ids if i in rank}

@@ -48,6 +48,7 @@ class Task:
     share: (which, of how many) shares of what it covers, for the replicas of a whole batch.
     members: of what it covers only these, where they are fixed before anything completes.
     makes: the base parts that leave it, where samples begin at it: of a generator those that it covers.
+    hands_over: it leaves its last responses to the item of its stage that finishes them. finishes: it is that item.
     """
 
     slot: Slot
@@ -59,6 +60,8 @@ class Task:
     share: tuple[int, int] = (0, 1)
     members: Members | None = None
     makes: tuple[int, ...] = ()
+    hands_over: bool = False
+    finishes: bool = False
 
     def fires(self, step: int, steps: int) -> bool:
         """Whether it runs at `step` of a run of `steps`; observers run once more after the last."""
@@ -132,8 +135,9 @@ class Lowered:
 
 
 def ids_to_generate(task: Task, workload: Workload, step: int) -> tuple[int, ...]:
-    """The samples that a generator's item makes at a step; none for an observer, which has prompts of its own."""
-    if not task.covers:
+    """The samples that a generator's item begins at a step: none for an observer, which has prompts of its own, and for
+    one that finishes what others began."""
+    if not task.covers or task.finishes:
         return ()
     own = prompts_of_replica(workload.prompts, *task.share)
     members = task.members or Prompts(((own.start, own.stop),))

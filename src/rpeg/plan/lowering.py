@@ -8,6 +8,9 @@ cover one of the same. How many samples a part holds is fixed here; which ones i
 Items of a split stage and of minibatches have *members*: samples that are theirs whatever the order of completion. They
 cover all base parts, take their members from them, and wait for what holds one.
 
+Where responses of a generator *migrate*, each replica's item ends with all but its last ones; one more item, on the first
+replica, finishes what they hand over. Which samples those are is known when the items end.
+
 Stages that work in rounds (`Graph.rounds`) have an item for each round that a step may take. Later ones have reserved
 slots, which take no time where they are not used: a round begins when the selector has judged the one before. What the
 selector accepts of a round is a base part too, of as many samples as that are; whatever follows covers these.
@@ -77,7 +80,19 @@ def _stage_tasks(shares: Shares, held: Lanes, stage: Stage, observer: bool) -> I
     for own in shares.of(stage):
         lanes = held.of(assignment, None if gang else own.replica)
         slot = Slot(ItemKind.RUN, stage.name, own.part, own.replica)
-        yield Task(slot, lanes, stage.every, 0, observer, own.covers, own.share, own.members, own.makes)
+        yield Task(
+            slot,
+            lanes,
+            stage.every,
+            0,
+            observer,
+            own.covers,
+            own.share,
+            own.members,
+            own.makes,
+            own.hands_over,
+            own.finishes,
+        )
 
 
 def _copies(graph: Graph, by_stage: Mapping[str, Assignment]) -> Iterator[Copy]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 
 import numpy as np
 
@@ -58,7 +59,8 @@ def ids_of_members(members: Members, workload: Workload, seed: int, step: int) -
     """The ids of the samples at a step; of prompts in ascending order, of minibatches one after another as drawn."""
     first, each = step * workload.asked, workload.samples_per_prompt
     if isinstance(members, Prompts):
-        return tuple(i for a, b in members.ranges for i in range(first + a * each, first + b * each))
+        ranges = (range(first + a * each, first + b * each) for a, b in members.ranges)
+        return tuple(chain.from_iterable(ranges))
     drawn = _drawn(workload.samples, workload.minibatches, seed, step)
     return tuple(i for part in drawn[members.first : members.end] for i in part)
 

@@ -17,7 +17,7 @@ from rpeg.workload import Workload
 class BasePart:
     """`samples` responses of one item of a generator: the `position`-th that leaves it.
 
-    item: which part of the replica's batch, where the generator is split or works in rounds.
+    item: which part of the replica's batch, where the generator is split or works in rounds; 1 for what migrates to it.
     What a selector accepts of a round is such a part too, of at most so many samples.
     """
 
@@ -47,8 +47,15 @@ def base_parts(graph: Graph, by_stage: Mapping[str, Assignment], workload: Workl
             p
             for r in range(replicas)
             for item, prompts in enumerate(prompts_of_items(graph, stage, r, replicas, workload))
-            for p in _of_item(stage, r, item, len(prompts) * workload.samples_per_prompt, size)
+            for p in _of_item(
+                stage,
+                r,
+                item,
+                len(prompts) * workload.samples_per_prompt - stage.migrates // replicas,
+                size,
+            )
         ]
+        found += _of_item(stage, 0, 1, stage.migrates, size)
         # Replicas advance together, so parts merge by their place in the stream.
         yield from sorted(found, key=lambda p: (p.item, p.position, p.replica))
 

@@ -14,7 +14,7 @@ from rpeg.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One item's: see `Task` for `covers`, `share`, `members` and `makes`."""
+    """One item's: see `Task` for all but `part` and `replica`."""
 
     part: int
     replica: int
@@ -22,6 +22,8 @@ class Share:
     share: tuple[int, int] = (0, 1)
     members: Members | None = None
     makes: tuple[int, ...] = ()
+    hands_over: bool = False
+    finishes: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,10 @@ class Shares:
                 apart = items > 1 or stage.name in self.graph.rounds
                 members = Prompts((self._prompts(stage, r, item),)) if apart else None
                 parts = tuple(own.get((item, r), ()))
-                yield Share(item, r, parts, (r, replicas), members, parts)
+                yield Share(item, r, parts, (r, replicas), members, parts, hands_over=bool(stage.migrates))
+        if stage.migrates:
+            parts = tuple(own.get((1, 0), ()))
+            yield Share(1, 0, parts, (0, 1), None, parts, finishes=True)
 
     def _of_rounds(self, stage: Stage) -> Iterator[Share]:
         """A round's samples in one item of host work, else shared by the replicas."""
@@ -120,5 +125,7 @@ class Shares:
 
     def _prompts(self, generator: Stage, replica: int, item: int) -> tuple[int, int]:
         replicas = self.replicas(generator)
+        if item and generator.migrates:  # whatever prompts the last responses are of
+            return 0, self.workload.prompts
         own = prompts_of_items(self.graph, generator, replica, replicas, self.workload)[item]
         return own.start, own.stop

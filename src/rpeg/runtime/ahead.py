@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from rpeg.backends.generation.protocol import GenerationEngine, Request, Response, Sampling
+from rpeg.backends.generation.protocol import Generates, Request, Response, Sampling
 
 
 @dataclass
@@ -25,7 +25,7 @@ class Ahead:
 
     def generate(
         self,
-        engine: GenerationEngine,
+        engine: Generates,
         requests: Sequence[Request],
         following: Sequence[Request],
         sampling: Sampling,
@@ -39,7 +39,7 @@ class Ahead:
         """The responses to the requests of a step; of `following`, the next step's, as much as its slots have room for.
 
         oldest: the version that the step's tokens may have at least; a response with an older one begins anew.
-        slots: how many responses the engine works on at once. Other arguments: as of `GenerationEngine.generate`.
+        slots: how many responses the engine works on at once. Other arguments: as of `Generates.generate`.
         """
         own = {request.id: request for request in requests}
         done, begun = self._take(step, oldest)

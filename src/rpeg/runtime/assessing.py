@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
 import numpy as np
 
@@ -16,7 +17,7 @@ FINAL_VALUES = "final_values"
 
 def assess(
     samples: Samples,
-    calls: Sequence[tuple[Call, Trainer]],
+    calls: Sequence[tuple[Call, AbstractContextManager[Trainer]]],
     *,
     temperature: float,
     microbatch: int,
@@ -24,17 +25,19 @@ def assess(
 ) -> Samples:
     """The ids, the lengths and the columns that the ops of the calls give.
 
-    respell: the samples as a reward model reads them.
+    calls: each with a trainer that computes what its model does within the context. respell: the samples as a reward
+    model reads them.
     """
     token: dict[str, Array] = {}
     sample: dict[str, Array] = {}
-    for call, trainer in calls:
-        if any(op.name == "score" for op in call.ops):
-            sample.update(_scores(samples, call.ops, trainer, microbatch, respell))
-        else:
-            columns, last = _call(samples, call.ops, trainer, temperature, microbatch)
-            token.update(columns)
-            sample.update(last)
+    for call, computing in calls:
+        with computing as trainer:
+            if any(op.name == "score" for op in call.ops):
+                sample.update(_scores(samples, call.ops, trainer, microbatch, respell))
+            else:
+                columns, last = _call(samples, call.ops, trainer, temperature, microbatch)
+                token.update(columns)
+                sample.update(last)
     return Samples(samples.ids, samples.lengths, token, sample)
 
 
@@ -72,13 +75,15 @@ def with_one_more(samples: Samples) -> Samples:
     """Cut responses with any token more: the value before that is the one after the cut."""
     assert samples.responses is not None
     cut = samples.sample["finish"] == 0
-    ends = samples.offsets[1:][cut]
+    ends = np.cumsum(samples.response_lengths)[cut]
     return Samples(
         samples.ids,
         samples.lengths + cut,
         prompts=samples.prompts,
         prompt_lengths=samples.prompt_lengths,
         responses=np.insert(samples.responses, ends, 0),
+        whole_lengths=None if samples.whole_lengths is None else samples.whole_lengths + cut,
+        drawn=None if samples.drawn is None else np.insert(samples.drawn, ends, True),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rpeg.ir import RETRY, Graph, Kind
-from rpeg.plan import Item, ItemKind, Lowered
+from rpeg.plan import BEGUN, Item, ItemKind, Lowered
 
 
 class Batches:
@@ -31,7 +31,11 @@ class Batches:
         for arc in self._lowered.arcs_into[item.slot]:
             if arc.src.kind is not ItemKind.RUN or arc.delay or arc.why in ("order", RETRY):
                 continue
-            found = self._made_by(arc.src.at(item.step), arc.part, arc.if_members)
+            source = arc.src.at(item.step)
+            if arc.why == BEGUN:
+                found = self._items[source]
+            else:
+                found = self._made_by(source, arc.part, arc.if_members)
             names += [arc.why] * len(found)
             references += found
         return names, references

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from rpeg.backends.generation.protocol import Request, Response, to_samples
+from rpeg.backends.generation.protocol import Generates, Request, Response, to_samples
+from rpeg.backends.generation.turns import Turns
 from rpeg.backends.samples import Samples
 from rpeg.errors import RunError
 from rpeg.ir import KEPT, Edge, Kind, OnNewWeights, Stage
-from rpeg.plan import Assignment, Devices, Lowered, ids_to_generate
-from rpeg.runtime import assessing, evaluating, generating, hosting, training, weights
+from rpeg.plan import BEGUN, Assignment, Devices, Lowered, ids_to_generate
+from rpeg.runtime import assessing, evaluating, generating, hosting, migrating, training, weights
 from rpeg.runtime.ahead import Ahead
 from rpeg.runtime.holdings import Holding, Holdings
 from rpeg.runtime.inputs import Inputs
@@ -43,6 +45,7 @@ class DeviceStages:
         self.lowered, self.holdings, self.materials, self.selector = lowered, holdings, materials, selector
         self._reports = training.Reports()
         self._ahead: dict[str, Ahead] = {}
+        self._turns: dict[str, Turns] = {}
         self.saver = Saver()
 
     def run(self, work: Work, stage: Stage, inputs: Inputs, notes: Notes) -> Generator[Answer, None, Done]:
@@ -61,18 +64,25 @@ class DeviceStages:
         self, work: Work, stage: Stage, inputs: Inputs, notes: Notes
     ) -> Generator[Answer, None, Done]:
         holding = self._reads(work, stage.name, stage.models[0], notes)
-        requests = generating.requests_of(inputs.joined(work.ids), work.ids, self.workload)
+        task = self.lowered.tasks[work.item.slot]
+        done: list[Response] = []
+        if task.finishes:
+            done, requests = migrating.taken_over(inputs.of(BEGUN))
+        else:
+            requests = generating.requests_of(inputs.joined(work.ids), work.ids, self.workload)
         greedy = any(op.name == "sample_greedy" for op in stage.ops)
         sampling = generating.sampling_of(
             self.job, self.materials.stop_token_ids, temperature=0.0 if greedy else None
         )
-        engine = self.holdings.engine(stage.name)
+        engine = self._generates(stage.name)
         edge = next(edge for edge in self.graph.weights_into(stage.name) if edge.model == holding.model)
         ahead = self._ahead.setdefault(stage.name, Ahead()) if edge.on_new_weights is not DRAIN else None
 
         def answer(asked: list[Request]) -> Iterable[Response]:
             if ahead is None:
-                return engine.generate(asked, sampling, seed=self.job.seed, version=holding.version)
+                return chain(
+                    done, engine.generate(asked, sampling, seed=self.job.seed, version=holding.version)
+                )
             return ahead.generate(
                 engine,
                 asked,
@@ -88,7 +98,8 @@ class DeviceStages:
         responses = generating.once_a_prompt(requests, answer) if greedy else answer(requests)
         group = self.workload.samples_per_prompt if generating.streams_by_group(self.graph, stage.name) else 1
         batches, tells = [], holding.trainer.grid.speaks
-        for number, part in generating.in_parts(responses, work.parts, group):
+        hand_over = migrating.HandOver(engine.stop) if task.hands_over else None
+        for number, part in generating.in_parts(responses, work.parts, group, hand_over):
             batch = generating.with_stand_ins(to_samples(part), stage.ops)
             batches.append(batch)
             notes.ids += batch.ids.tolist()
@@ -100,7 +111,18 @@ class DeviceStages:
         metrics = {} if greedy else generating.rollout_metrics(batches)
         if ahead is not None:
             metrics |= {"sum/ahead_tokens": float(ahead.carried), "sum/again_tokens": float(ahead.dropped)}
-        return Done(metrics=metrics)
+        left = hand_over and migrating.handed_over(hand_over.beyond, engine.unfinished)
+        called, warnings = generating.of_calls(engine)
+        return Done(left, metrics={} if greedy else metrics | called, warnings=warnings)
+
+    def _generates(self, stage: str) -> Generates:
+        """The engine of a stage, with the job's tool between turns if it has one."""
+        engine = self.holdings.engine(stage)
+        if self.job.tools is None:
+            return engine
+        if stage not in self._turns:
+            self._turns[stage] = self.materials.in_turns(engine)
+        return self._turns[stage]
 
     def _following(self, work: Work, edge: Edge, version: int) -> list[Request]:
         """The next step's requests of a generator's replica, if tokens of this version may be trained at it."""
@@ -122,7 +144,7 @@ class DeviceStages:
         sampling = generating.sampling_of(
             self.job, self.materials.stop_token_ids, temperature=asked.temperature
         )
-        engine = self.holdings.engine(stage.name)
+        engine = self._generates(stage.name)
         answers = to_samples(engine.generate(requests, sampling, seed=self.job.seed, version=holding.version))
         notes.tokens = int(answers.lengths.sum())
         if not holding.trainer.grid.speaks:
@@ -145,8 +167,8 @@ class DeviceStages:
             rank, ranks = self._rank_in(assignment)
             ids = share(ids, samples.lengths.tolist(), ranks)[rank]
             samples = samples.take(ids)
-        calls = [
-            (call, self._reads(work, stage.name, call.model, notes).trainer)
+        models = [
+            (call, self._reads(work, stage.name, call.model, notes))
             for call in stage.calls
             if call.model is not None
         ]
@@ -154,12 +176,12 @@ class DeviceStages:
         step = work.item.step
         found = assessing.assess(
             samples,
-            calls,
+            [(call, holding.computing()) for call, holding in models],
             temperature=self.job.sampling.temperature,
             microbatch=assignment.microbatch,
             respell=lambda batch: self._as_the_reward_model_reads(batch, step),
         )
-        return Done(found if calls[0][1].grid.speaks else None)
+        return Done(found if models[0][1].trainer.grid.speaks else None)
 
     def _as_the_reward_model_reads(self, samples: Samples, step: int) -> Samples:
         if self.materials.respelling is None:
@@ -198,7 +220,7 @@ class DeviceStages:
             self._reports.add(stage.name, f"{call.model}/", found)
             _demand_finite(holding, step)
             if self.lowered.ends(slot):
-                published.update(self._end_step(work, holding, notes))
+                published.update(self._end_step(work, holding, found, notes))
         notes.tokens = int(samples.take(notes.ids).lengths.sum())
         if not self.lowered.ends(slot):
             return Done()
@@ -222,10 +244,13 @@ class DeviceStages:
             self.saver.begin()
         return tuple(marks)
 
-    def _end_step(self, work: Work, holding: Holding, notes: Notes) -> dict[str, Any]:
+    def _end_step(
+        self, work: Work, holding: Holding, found: Mapping[str, float], notes: Notes
+    ) -> dict[str, Any]:
         """The new version of a model: noted, and sent where copies are fed."""
-        holding.version = work.item.step + 1
+        holding.version, before = work.item.step + 1, holding.digest
         published = self.publish(holding)
+        _demand_change(holding, before, found)
         notes.makes[holding.model] = holding.version
         notes.digests[f"{holding.model}@{holding.version}"] = holding.digest
         self.holdings.refresh(holding)
@@ -274,4 +299,18 @@ def _demand_finite(holding: Holding, step: int) -> None:
         raise RunError(
             f"{holding.model} has weights that are no numbers after the updates of step {step}; "
             "go on from a checkpoint with a lower learning rate"
+        )
+
+
+def _demand_change(holding: Holding, before: str, found: Mapping[str, float]) -> None:
+    """What is published differs from what was, where the item has updated it at all.
+
+    found: metrics of the item. A payload that no update reaches would be sent, step after step, in silence.
+    """
+    moved = found["applied"] > 0 and found["lr"] > 0 and found["grad_norm"] > 0
+    if moved and holding.digest == before:
+        raise RunError(
+            f"{holding.model}@{holding.version} has the weights of the version before it ({before}) although "
+            f"{found['applied']:g} updates with gradients of norm {found['grad_norm']:.3g} were applied: what is sent "
+            "is not what is trained, or the learning rate is too small for its number format"
         )

@@ -237,7 +237,8 @@ class Driver:
         """How many batches and weights an item's answers hold: one of each part, or of the stage, or of each model."""
         stage = self.plan.graph.stage(command.item.name)
         if stage.kind is Kind.GENERATE or stage == self.plan.graph.selector:
-            return len(self._makes(command))
+            task = self.scheduler.lowered.tasks[command.item.slot]
+            return len(task.makes) + task.hands_over
         fed = {copy.model for copy in self.scheduler.lowered.copies}
         return sum(model in fed for model in stage.models) if stage.kind is Kind.TRAIN else 1
 

@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from rpeg.backends.generation.protocol import Request, Response, Sampling
+from rpeg.backends.generation.protocol import Generates, Request, Response, Sampling
+from rpeg.backends.generation.turns import Turns
 from rpeg.backends.samples import Samples
 from rpeg.ir import Graph, Op, Unit
 from rpeg.job import Job
+from rpeg.runtime.migrating import HandOver
 from rpeg.workload import Workload
 
 
@@ -58,12 +60,15 @@ def streams_by_group(graph: Graph, stage: str) -> bool:
 
 
 def in_parts(
-    responses: Iterable[Response], parts: Sequence[tuple[int, int]], group_size: int
+    responses: Iterable[Response],
+    parts: Sequence[tuple[int, int]],
+    group_size: int,
+    hand_over: HandOver | None = None,
 ) -> Iterator[tuple[int, list[Response]]]:
     """(base part, its responses) as soon as each is full, in completion order.
 
     parts: (number, samples) in the order in which they leave. group_size: responses that count as complete together;
-    1 where parts are of samples.
+    1 where parts are of samples. hand_over: responses end when all parts are full, and it is told what has come beyond.
     """
     pending: dict[int, list[Response]] = {}
     complete: list[Response] = []
@@ -79,7 +84,12 @@ def in_parts(
             yield number, complete[:size]
             complete = complete[size:]
             current = next(waiting, None)
-    if pending or complete or current is not None:
+        if current is None and hand_over is not None:
+            hand_over.stop()
+    beyond = [*complete, *(response for group in pending.values() for response in group)]
+    if hand_over is not None:
+        hand_over.beyond += beyond
+    if current is not None or (beyond and hand_over is None):
         raise RuntimeError(
             f"a generator owes parts {[p for p in (current, *waiting) if p]} and is left with {len(complete)} responses "
             f"and {len(pending)} open groups"
@@ -100,3 +110,21 @@ def rollout_metrics(batches: Sequence[Samples]) -> dict[str, float]:
         finish["response_tokens"] += int(batch.lengths.sum())
         finish["truncated"] += int((batch.sample["finish"] == 0).sum())
     return {f"sum/{name}": float(count) for name, count in finish.items()}
+
+
+def of_calls(engine: Generates) -> tuple[dict[str, float], tuple[str, ...]]:
+    """What became of the calls of tools since it was last asked: sums, and a sentence where some failed."""
+    if not isinstance(engine, Turns):
+        return {}, ()
+    called = engine.take_called()
+    counts = {
+        "calls": called.calls,
+        "failed": called.failed,
+        "timed_out": called.timed_out,
+        "tokens": called.tokens,
+        "seconds": called.seconds,
+    }
+    warnings = (
+        (f"calls of the tool fail, and responses read an error: {called.failure}",) if called.failure else ()
+    )
+    return {f"sum/tool_{name}": float(count) for name, count in counts.items()}, warnings

@@ -6,12 +6,14 @@ Which stages share memory is decided by the plan's lowering, and only carried ou
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
 
 from rpeg import cost
+from rpeg.backends.adapters import Adapters, adapt, whole_parameters
 from rpeg.backends.generation import backend
 from rpeg.backends.generation.protocol import GenerationEngine, Setup
 from rpeg.backends.headed import Headed
@@ -25,6 +27,7 @@ from rpeg.ir import Kind, OnNewWeights, Stage
 from rpeg.job import Job
 from rpeg.plan import Assignment, Copy, Devices, Lowered, Parallelism, Plan, Rest
 from rpeg.runtime.work import Station
+from rpeg.sim.bases import base_of, bases
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 
@@ -34,6 +37,7 @@ class Holding:
     """A model in this process. version, digest: of the weights that it has now.
 
     awake_for: of each state that may rest on the host, the rests that have it on the device now.
+    base: it is what the trainer's model was before it had adapters.
     """
 
     model: str
@@ -41,6 +45,11 @@ class Holding:
     version: int
     digest: str = ""
     awake_for: dict[State, set[str]] = field(default_factory=dict)
+    base: bool = False
+
+    def computing(self) -> AbstractContextManager[Trainer]:
+        """The trainer, which computes what this model does as long as the context lasts."""
+        return self.trainer.without_adapters() if self.base else nullcontext(self.trainer)
 
 
 class Holdings:
@@ -134,8 +143,9 @@ class Holdings:
             if engine not in keeping:
                 engine.drop_caches()
             if not holding.trainer.is_resting("weights"):
-                weights = holding.trainer.model.hf.named_parameters(remove_duplicate=False)
-                engine.load_weights(weights, holding.version)
+                module = holding.trainer.model.hf
+                if getattr(engine, "module", None) is not module:  # else it has them
+                    engine.load_weights(whole_parameters(module), holding.version)
                 self._check(engine, holding)
 
     def _check(self, engine: GenerationEngine, holding: Holding) -> None:
@@ -226,7 +236,12 @@ class Holdings:
         assignment = self.plan.assignment(stage.name)
         key = (model, assignment.block, assignment.parallelism.layout)
         if key not in self._frozen:
-            self._frozen[key] = self._load(model, assignment, None)
+            trained = base_of(self.plan, bases(self.job, self.plan.graph), stage, model)
+            if trained is None:
+                self._frozen[key] = self._load(model, assignment, None)
+            else:
+                trainer = self._trained[trained].trainer
+                self._frozen[key] = Holding(model, trainer, self.station.first_step, base=True)
         return self._frozen[key]
 
     def _copy(self, copy: Copy, stage: Stage, model: str) -> Holding:
@@ -238,17 +253,21 @@ class Holdings:
         block = assignment.block
         assert isinstance(block, Devices)
         grid = self._grids.get((block, assignment.parallelism), ALONE)
+        constant = self.plan.graph.trainer(model) is None
         # On accelerators as their predictions have it, with chunked logits; a processor is calibrated with padded ones.
         packs = self.device.type != "cpu"
+        module = self._load_module(model, torch.device("cpu") if grid.cuts else self.device)
+        if (lora := self.job.lora) is not None and not constant:
+            adapt(module, Adapters(lora.rank, lora.scale, lora.targets), self.job.seed)
         trainer = Trainer(
-            self._load_module(model, torch.device("cpu") if grid.cuts else self.device),
+            module,
             grid=grid,
             optimizer=optimizer,
             logit_chunk=cost.stack(self.job.software.trainer).memory.chunk_tokens if packs else None,
             tokens_per_sample=self.plan.workload.mean_tokens if packs else None,
             recompute=cast(Recompute, assignment.recompute),
             device=self.device,
-            constant=self.plan.graph.trainer(model) is None,
+            constant=constant,
         )
         return Holding(model, trainer, self.station.first_step)
 

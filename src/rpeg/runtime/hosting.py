@@ -92,7 +92,7 @@ def is_truncated(samples: Samples) -> npt.NDArray[np.bool_]:
 def decode(samples: Samples, tokenizer: Any) -> list[str]:
     """Responses as text, without special tokens."""
     assert samples.responses is not None
-    offsets = samples.offsets
+    offsets = np.concatenate([[0], np.cumsum(samples.response_lengths)])
     rows = [samples.responses[a:b].tolist() for a, b in pairwise(offsets)]
     return [str(text) for text in tokenizer.batch_decode(rows, skip_special_tokens=True)]
 

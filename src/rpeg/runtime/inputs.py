@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from rpeg.backends.samples import Samples, concatenate, join
+from rpeg.plan import BEGUN
 
 
 class Inputs:
@@ -18,9 +19,13 @@ class Inputs:
             by_datum.setdefault(name, []).append(batch)
         self._data: Mapping[str, Samples] = {name: concatenate(parts) for name, parts in by_datum.items()}
 
+    def of(self, datum: str) -> Samples:
+        """What has come of one datum."""
+        return self._data[datum]
+
     def joined(self, ids: Sequence[int]) -> Samples:
-        """The samples `ids`, in this order, with every column that has come."""
-        return join(list(self._data.values()), ids)
+        """The samples `ids`, in this order, with every column that has come; responses that are not finished are none."""
+        return join([batch for name, batch in self._data.items() if name != BEGUN], ids)
 
 
 def padded_columns(samples: Samples, dtype: torch.dtype) -> tuple[dict[str, torch.Tensor], torch.Tensor]:

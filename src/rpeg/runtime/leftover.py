@@ -47,6 +47,8 @@ class Leftover:
             columns["prompts"],
             columns["prompt_lengths"],
             columns["responses"],
+            columns.get("whole_lengths"),
+            columns.get("drawn"),
         )
 
     def write(self, step: int, samples: Samples) -> None:
@@ -64,11 +66,12 @@ class Leftover:
             "prompts": samples.prompts,
             "prompt_lengths": samples.prompt_lengths,
             "responses": samples.responses,
+            **{n: c for n in ("whole_lengths", "drawn") if (c := getattr(samples, n)) is not None},
             **{f"token/{name}": column for name, column in samples.token.items()},
             **{f"sample/{name}": column for name, column in samples.sample.items()},
         }
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(".partial")
         with partial.open("wb") as file:
-            np.savez(file, **columns)  # type: ignore[arg-type]
+            np.savez(file, **columns)
         partial.rename(path)

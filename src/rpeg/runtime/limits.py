@@ -10,13 +10,19 @@ from rpeg.ir import Kind, Stage
 from rpeg.plan import Assignment, Plan
 
 
-def check_backends(plan: Plan) -> None:
-    """Raises PlanError naming every stage whose backend is not there for it."""
-    found = [
-        sentence
-        for stage in plan.graph.stages
-        for sentence in _backend(plan, stage, plan.assignment(stage.name))
-    ]
+def check_backends(plan: Plan, *, calls_tools: bool = False) -> None:
+    """Raises PlanError naming every stage whose backend is not there for it. calls_tools: whether responses do."""
+    found: list[str] = []
+    for stage in plan.graph.stages:
+        assignment = plan.assignment(stage.name)
+        found += _backend(plan, stage, assignment)
+        cut = assignment.parallelism.devices_per_replica
+        if (
+            calls_tools and stage.kind is Kind.GENERATE and cut > 1
+        ):  # its ranks would get replies at different steps
+            found.append(
+                f"stage {stage.name} is cut over {cut} devices and its responses call a tool; use dp alone there"
+            )
     if found:
         raise PlanError(
             "no backend here can run this plan:" + "".join(f"\n  {sentence}" for sentence in found)

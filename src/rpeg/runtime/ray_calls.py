@@ -13,6 +13,10 @@ class RayCalls:
 
     def __init__(self, actor: Any) -> None:
         self.actor = actor
+        # A method with its options, and its check of them, costs as much as a call with it.
+        self._stream = actor.stream.options(num_returns="streaming").remote
+        self._receive, self._move = actor.receive.remote, actor.move.remote
+        self._runs: dict[int, Any] = {}
 
     def call(self, method: str, *arguments: Any) -> Awaitable[Any]:
         answer: Awaitable[Any] = getattr(self.actor, method).remote(*arguments)
@@ -20,17 +24,18 @@ class RayCalls:
 
     def run(self, work: Work, references: list[Any]) -> AsyncIterator[Answer]:
         if work.streams:
-            return self._streamed(
-                self.actor.stream.options(num_returns="streaming").remote(work, *references)
-            )
-        return self._whole(self.actor.run.options(num_returns=1 + work.contents).remote(work, *references))
+            return self._streamed(self._stream(work, *references))
+        run = self._runs.get(work.contents)
+        if run is None:
+            run = self._runs[work.contents] = self.actor.run.options(num_returns=1 + work.contents).remote
+        return self._whole(run(work, *references))
 
     def receive(self, work: Work, references: Sequence[Any]) -> AsyncIterator[Answer]:
         """In a list, references arrive as such: the worker takes one at a time."""
-        return self._whole(self.actor.receive.remote(work, list(references)))
+        return self._whole(self._receive(work, list(references)))
 
     def move(self, work: Work) -> AsyncIterator[Answer]:
-        return self._whole(self.actor.move.remote(work))
+        return self._whole(self._move(work))
 
     @staticmethod
     async def _whole(references: Any) -> AsyncIterator[Answer]:

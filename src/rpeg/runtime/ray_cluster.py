@@ -30,6 +30,8 @@ ENVIRONMENT = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "PYTHONWARNINGS": "ignore",
 }
+# Nobody looks at the tasks of a private Ray.
+PRIVATE = {"RAY_task_events_report_interval_ms": "0"}
 RESERVE_SECONDS = 30.0
 """How long to wait for what other jobs of the cluster hold."""
 
@@ -58,13 +60,15 @@ def ray_cluster(workers: int, address: str | None) -> Iterator[str]:
     import ray
     from ray._private import services
 
+    if address is None:
+        os.environ.update(PRIVATE)
     if address is None or address.startswith("127."):
         # Ray takes a loopback address for a mistake, and listens on every interface or looks elsewhere instead.
         services.resolve_ip_for_localhost = lambda host: host
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "rpeg"}
     if address is None:
         options |= {
-            "address": "local",  # else it joins whatever cluster somebody has started on this machine
+            "address": "local",  # one that runs already, which Ray would otherwise join, is somebody else's
             "num_cpus": workers,
             "include_dashboard": False,
             "_node_ip_address": LOOPBACK,

@@ -114,18 +114,32 @@ def train(
 ) -> Outcome:
     """Runs the job. Raises InputError before anything starts, RunError where the run broke off."""
     check(plan)
-    check_backends(plan)
+    check_backends(plan, calls_tools=job.tools is not None)
     check_runnable(plan, {m.name: job.models.source(m.name).architecture() for m in plan.graph.models})
     if options.in_process:
         from rpeg.runtime.in_process import check_is_for_one_process
 
         check_is_for_one_process(plan)
 
+    def attempt(start: Checkpoint | None, options: Options) -> Outcome:
+        crew = partial(_run, job, plan, run, start, options)
+        return conduct(job, plan, run, start, options, view, "real", crew)
+
+    return repaired(attempt, run, start, options, view)
+
+
+def repaired(
+    attempt: Callable[[Checkpoint | None, Options], Outcome],
+    run: RunDirectory,
+    start: Checkpoint | None,
+    options: Options,
+    view: View,
+) -> Outcome:
+    """The outcome of an attempt that loses no worker, each from the last checkpoint of the one before."""
     repairs = Repairs(0 if options.in_process else options.restarts)
     while True:
         try:
-            crew = partial(_run, job, plan, run, start, options)
-            return conduct(job, plan, run, start, options, view, "real", crew)
+            return attempt(start, options)
         except WorkerFailed as error:
             start = next(reversed(run.checkpoints()), None)
             steps = start.steps if start else 0

@@ -68,7 +68,8 @@ class Scheduler:
         self._passed: set[Item] = set()  # of the finished those that there was no need for
         self._produced: dict[tuple[Item, int], tuple[tuple[int, ...], tuple[int, ...]]] = {}
         self._gathered: dict[tuple[tuple[int, ...], int], tuple[tuple[int, ...], tuple[int, ...]]] = {}
-        # (step, generator) → sample → (base part, length)
+        # (step, generator) → sample → (base part, length), where something asks for samples by their number
+        self._asks_for_members = any(task.members is not None for task in self.lowered.tasks.values())
         self._arrived: dict[tuple[int, str], dict[int, tuple[int, int]]] = {}
         self._running: dict[Item, Task] = {}
         self._versions = Versions(plan.graph, self.lowered, first_step)
@@ -139,8 +140,10 @@ class Scheduler:
                 base = self.lowered.parts[part]
                 item = Item(ItemKind.RUN, base.stage, step, base.item, base.replica)
                 got = ((), ()) if item in self._passed else self._produced[item, part]
-                for sample, length in zip(*got, strict=True):
-                    found.setdefault(sample, length)
+                new = dict(zip(*got, strict=True))
+                if not found.keys().isdisjoint(new):
+                    new = {sample: length for sample, length in new.items() if sample not in found}
+                found.update(new)
             self._gathered[parts, step] = tuple(found), tuple(found.values())
         return self._gathered[parts, step]
 
@@ -157,6 +160,8 @@ class Scheduler:
                 f"{event.item} produced {len(set(event.ids))} samples in part {event.part} of {expected}"
             )
         self._produced[key] = (event.ids, event.lengths)
+        if not self._asks_for_members:
+            return
         arrived = self._arrived.setdefault((event.item.step, event.item.name), {})
         arrived.update((i, (event.part, n)) for i, n in zip(event.ids, event.lengths, strict=True))
 
@@ -241,6 +246,18 @@ class Scheduler:
         assert task.members is not None
         return ids_of_members(task.members, self.plan.workload, self.seed, item.step)
 
+    def _begun_by(self, task: Task, step: int) -> tuple[int, ...]:
+        return ids_to_generate(task, self.plan.workload, step)
+
+    def _handed_over(self, item: Item) -> tuple[int, ...]:
+        """The samples that the other items of a generator have begun and not finished."""
+        others = [task for task in self.lowered.tasks_of(item.name) if task.hands_over]
+        begun = {i for task in others for i in self._begun_by(task, item.step)}
+        for task in others:
+            for part in task.makes:
+                begun.difference_update(self._produced[task.slot.at(item.step), part][0])
+        return tuple(sorted(begun))
+
     def _arrivals(self, step: int, task: Task) -> list[Mapping[int, tuple[int, int]]]:
         """What has arrived of each generator that an item takes samples of."""
         generators = dict.fromkeys(self.lowered.parts[part].stage for part in task.covers)
@@ -275,7 +292,7 @@ class Scheduler:
             return move(item, task.lanes, rest.stage, rest.what)
         ids: tuple[int, ...] = ()
         if self.plan.graph.stage(item.name).kind is Kind.GENERATE:
-            ids = ids_to_generate(task, self.plan.workload, item.step)
+            ids = self._handed_over(item) if task.finishes else self._begun_by(task, item.step)
         elif task.covers:
             if task.members is None:
                 ids, lengths = self.ids_of(task.covers, item.step)

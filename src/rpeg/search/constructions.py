@@ -22,19 +22,24 @@ PARTS = (2, 4, 8)
 
 @dataclass(frozen=True)
 class Construction:
-    """What a plan is built from. parts: the size of the parts that samples leave generation in, "" for the whole."""
+    """What a plan is built from. parts: the size of the parts that samples leave generation in, "" for the whole.
+    migrates: so many responses are finished on one replica."""
 
     graph: Graph
     placement: Placement
     applied: tuple[Transform, ...] = ()
     staleness: int = 0
     parts: str = ""
+    migrates: int = 0
 
     @property
     def name(self) -> str:
         """What it is, in words."""
         stale = f", staleness {self.staleness}" if self.staleness else ""
-        return self.placement.name + stale + (f", streamed by {self.parts}" if self.parts else "")
+        streamed = f", streamed by {self.parts}" if self.parts else ""
+        return (
+            self.placement.name + stale + streamed + (f", {self.migrates} migrate" if self.migrates else "")
+        )
 
     @property
     def shifts(self) -> Mapping[str, int]:

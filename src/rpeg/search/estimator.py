@@ -12,6 +12,7 @@ from rpeg.search.alternatives import alternative
 from rpeg.search.candidate import Candidate, Misfit
 from rpeg.search.constructions import Construction, build, unordered
 from rpeg.search.infeasible import Shortage
+from rpeg.search.migrations import with_migration
 from rpeg.search.placements import Sizes, sizes_of
 from rpeg.search.problem import Problem
 from rpeg.sim import Draws, Memo, StageCosts, device_memory, estimate, steady_steps_of
@@ -89,6 +90,10 @@ class Estimator:
     def final(self, found: Sketch | Candidate) -> Candidate:
         """Simulated over more steps."""
         return self._at(found, FINAL_STEPS)
+
+    def migrated(self, found: Candidate, least: float) -> Candidate | None:
+        """With its long responses migrated, where that saves a share of `least` of the step."""
+        return with_migration(found, self.problem, self._memo, self._draws, least)
 
     def _at(self, found: Sketch | Candidate, steps: int) -> Candidate:
         plan, facts = found.plan, self.problem.facts

@@ -14,6 +14,7 @@ from rpeg.search.placements import MOST_SLOTS
 from rpeg.search.problem import Permissions, Problem
 from rpeg.search.structures import generators
 from rpeg.sim import Facts
+from rpeg.sim.bases import bases
 from rpeg.transforms import Transform
 from rpeg.transforms.ahead import GenerationAhead
 from rpeg.transforms.sharing import Sharing
@@ -55,6 +56,8 @@ def from_job(job: Job, memory_bytes: int, calibration: Calibration | None = None
         job.software.trainer,
         response_seconds(job.reward),
         response_seconds(job.evaluation_reward),
+        job.lora,
+        bases(job, graph),
     )
     assumptions = tuple(
         filter(

@@ -78,6 +78,7 @@ def sized(wish: StageLayout, free: Assignment) -> Assignment:
     return replace(
         free,
         microbatch=wish.microbatch or free.microbatch,
+        backend=wish.backend or free.backend,
         recompute=wish.recompute or free.recompute,
         offload=wish.offload or free.offload,
     )

@@ -70,7 +70,8 @@ def _constructed(estimator: Estimator) -> Ranked:
     misfits = tuple(m for m in found if isinstance(m, Misfit))
     if not candidates:
         raise _infeasible(problem, misfits)
-    finals = sorted((estimator.final(c) for c in candidates[:FINALISTS]), key=_rank)
+    finals = [estimator.final(c) for c in candidates[:FINALISTS]]
+    finals = sorted((*finals, *(m for c in finals if (m := estimator.migrated(c, EQUAL)))), key=_rank)
     return Ranked((*_simplest_of_equals_first(finals), *candidates[FINALISTS:]), misfits)
 
 

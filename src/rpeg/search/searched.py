@@ -19,6 +19,7 @@ from rpeg.search.hardware_plan import (
     search_of,
 )
 from rpeg.search.infeasible import Infeasible
+from rpeg.search.migrations import with_migration
 from rpeg.search.problem import Problem
 from rpeg.sim import Draws, Memo, estimate
 
@@ -55,7 +56,9 @@ def searched(
     if not made:
         raise Infeasible(problem, "the search", "none of the plans that it came to fits")
     leading = [c for one in finals[:APART] if (c := _candidate(search, one, memo, apart=True)) is not None]
-    ranked = sorted((*made, *leading), key=_promised)
+    draws = Draws(problem.workload, search.draws.seed)
+    moved = [m for c in leading if (m := with_migration(c, problem, memo, draws, EQUAL)) is not None]
+    ranked = sorted((*made, *leading, *moved), key=_promised)
     return Ranked(tuple(_simplest_first(_one_each(ranked))), tuple(_left_out(begun)))
 
 

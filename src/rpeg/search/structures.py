@@ -9,6 +9,7 @@ from rpeg.search.problem import Permissions, Problem
 from rpeg.search.structure import Structure
 from rpeg.transforms import Transform, transforms
 from rpeg.transforms.asynchrony import BoundedAsynchrony
+from rpeg.transforms.migration import Migration
 from rpeg.transforms.splitting import Splitting
 from rpeg.transforms.streaming import Streaming
 from rpeg.workload import Workload
@@ -40,6 +41,8 @@ def candidates(graph: Graph, workload: Workload, permissions: Permissions) -> It
             yield from _streams(graph, workload)
         elif kind is Splitting:
             continue  # a batch cut by prompts gives each part a tail of its own: streams are better on devices
+        elif kind is Migration:
+            continue  # needs replicas as items of their own, which leading plans alone have (`migrations`)
         elif kind is BoundedAsynchrony:
             yield from _asynchronous(graph, permissions)
         else:

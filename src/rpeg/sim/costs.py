@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -27,11 +27,15 @@ Answer = tuple[Cost, tuple[float, ...]]
 
 @dataclass(frozen=True)
 class Batch:
-    """Samples by id, with the tokens of their prompt and response. All three of one length, in the same order."""
+    """Samples by id, with the tokens of their prompt and response. All three of one length, in the same order.
+
+    apart: each has a prompt of its own; else groups of them have one, and are whole where they are generated.
+    """
 
     ids: tuple[int, ...] = ()
     prompt_lengths: tuple[int, ...] = ()
     response_lengths: tuple[int, ...] = ()
+    apart: bool = False
 
     @property
     def tokens(self) -> int:
@@ -47,7 +51,8 @@ class Batch:
     def digest(self) -> bytes:
         """Names the lengths in their order, so that equal questions are known without comparing them all."""
         prompts, responses = self.lengths
-        return blake2b(prompts.tobytes() + responses.tobytes(), digest_size=16).digest()
+        kind = b"apart" if self.apart else b""
+        return blake2b(prompts.tobytes() + responses.tobytes() + kind, digest_size=16).digest()
 
     @cached_property
     def numbers(self) -> Ints:
@@ -82,6 +87,13 @@ class Batch:
         prompts = np.array(self.ids, dtype=np.int64) // samples_per_prompt
         _, first, place = np.unique(prompts, return_index=True, return_inverse=True)
         return self.take(first.tolist()), place
+
+    def going_on(self, begun: Mapping[int, int]) -> Batch:
+        """As a generator meets it that has to finish it: what is there of a response, by id, has become its prompt."""
+        there = [min(begun.get(i, 0), n) for i, n in zip(self.ids, self.response_lengths, strict=True)]
+        prompts = tuple(p + n for p, n in zip(self.prompt_lengths, there, strict=True))
+        left = tuple(r - n for r, n in zip(self.response_lengths, there, strict=True))
+        return Batch(self.ids, prompts, left, apart=True)
 
     def take(self, positions: Sequence[int]) -> Batch:
         """The samples at these positions, in this order."""
@@ -123,8 +135,11 @@ class Costs(Protocol):
         """The most that the lane's process holds while it runs the item; 0 where unknown."""
 
 
-def answered(stage: Stage, batch: Batch, samples_per_prompt: int) -> tuple[Batch, Ints]:
-    """What a generator answers for a batch, and where each sample's answer is: a greedy one answers a prompt once."""
+def answered(stage: Stage, batch: Batch, samples_per_prompt: int) -> tuple[Batch, Ints, int]:
+    """What a generator answers for a batch, where each sample's answer is, and how many of a row share a prompt.
+
+    A greedy one answers a prompt once.
+    """
     if any(op.name == "sample_greedy" for op in stage.ops):
-        return batch.once_a_prompt(samples_per_prompt)
-    return batch, np.arange(len(batch.ids))
+        return *batch.once_a_prompt(samples_per_prompt), 1
+    return batch, np.arange(len(batch.ids)), 1 if batch.apart else samples_per_prompt

@@ -13,8 +13,8 @@ from rpeg.plan import Cell, Item, ItemKind, Plan, lower
 from rpeg.schedule import Event, Kept, Launch, Produced, Rejected, SyncWeights, Work, share
 from rpeg.sim.costs import Batch, Costs
 from rpeg.sim.lengths import Draws
+from rpeg.sim.migration import finished, generated
 from rpeg.sim.selection import REJECTED, judge
-from rpeg.sim.stream import departures
 from rpeg.trace import OVER_QUOTA, Span
 
 _MOST_SHARES = 256
@@ -90,15 +90,13 @@ class Courses:
         ]
 
     def _generation(self, launch: Launch) -> Course:
-        item, batch = launch.item, self.batch(launch)
-        covers = self._lowered.tasks[item.slot].covers
-        done = self._costs.generation(item, batch)
-        left = departures(self._plan, item.name, [self._lowered.parts[part] for part in covers], batch, done)
-        events: list[tuple[float, Event]] = []
-        for part, (offset, positions) in zip(covers, left, strict=True):
-            members = batch.take(positions)
-            events.append((offset, Produced(item, part, members.ids, members.response_lengths)))
-        return Course(done.seconds, tuple(events))
+        item = launch.item
+        done = generated(self._plan, self._lowered, self._costs, self._draws, item, launch.ids)
+        events = tuple(
+            (offset, Produced(item, part, members.ids, members.response_lengths))
+            for part, offset, members in done.parts
+        )
+        return Course(done.seconds, events)
 
     def _selection(self, launch: Launch) -> list[Event]:
         """What is accepted, rejected, left over or left to the next step."""
@@ -135,8 +133,14 @@ class Courses:
         prompts = 0 if self._kind(item) is Kind.GENERATE else 1
         return [
             (own.ids, prompts * sum(own.prompt_lengths) + sum(own.response_lengths))
-            for own in self._by_lane(item, self.batch(command), lanes)
+            for own in self._by_lane(item, self._finished(command), lanes)
         ]
+
+    def _finished(self, command: Work) -> Batch:
+        item = command.item
+        if item.kind is ItemKind.RUN and self._lowered.tasks[item.slot].hands_over:
+            return finished(self._plan, self._lowered, self._costs, self._draws, item)
+        return self.batch(command)
 
     def _by_lane(self, item: Item, batch: Batch, lanes: tuple[str, ...]) -> list[Batch]:
         """The samples of each lane: its data-parallel ranks' shares; lanes of one model replica have the same."""

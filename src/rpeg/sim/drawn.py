@@ -91,8 +91,8 @@ def mean_times(times: Sequence[Times]) -> Times:
 
 
 def _seconds(slot: Slot, found: OneStep, costs: Costs, step: int) -> float:
-    if slot in found.completions:
-        return found.completions[slot].seconds
+    if slot in found.seconds:
+        return found.seconds[slot]
     return costs.duration_seconds(slot.at(step), found.batches[slot])
 
 

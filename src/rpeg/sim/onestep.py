@@ -5,24 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rpeg.ir import Kind
-from rpeg.plan import Arc, ItemKind, Lowered, Plan, Slot, Task, ids_of_members, ids_to_generate
+from rpeg.plan import Arc, ItemKind, Lowered, Plan, Slot, Task, ids_of_members
 from rpeg.schedule import share
-from rpeg.sim.costs import Batch, Completions, Costs
+from rpeg.sim.costs import Batch, Costs
 from rpeg.sim.lengths import Draws
+from rpeg.sim.migration import generated
 from rpeg.sim.selection import judge
-from rpeg.sim.stream import departures
 
 
 @dataclass
 class OneStep:
-    """Of every slot its batch; of generators their completions and when each base part leaves, from their start.
+    """Of every slot its batch; of generators their seconds and when each base part leaves, from their start.
 
     parts: the samples of each base part. members: of slots whose samples are fixed, before replicas share them.
     unused: slots of rounds that there is no need for.
     """
 
     batches: dict[Slot, Batch] = field(default_factory=dict)
-    completions: dict[Slot, Completions] = field(default_factory=dict)
+    seconds: dict[Slot, float] = field(default_factory=dict)
     offset_seconds: dict[tuple[Slot, int], float] = field(default_factory=dict)
     parts: dict[int, tuple[int, ...]] = field(default_factory=dict)
     members: dict[Slot, frozenset[int]] = field(default_factory=dict)
@@ -51,18 +51,15 @@ def one_step(plan: Plan, lowered: Lowered, costs: Costs, draws: Draws, step: int
         if not _generates(plan, slot):
             continue
         if slot in found.unused:
-            found.batches[slot], found.completions[slot] = Batch(), Completions(0.0, ())
+            found.batches[slot], found.seconds[slot] = Batch(), 0.0
             found.parts.update(dict.fromkeys(task.covers, ()))
             found.offset_seconds.update(((slot, part), 0.0) for part in task.covers)
             continue
-        batch = draws.batch(ids_to_generate(task, plan.workload, step))
-        done = costs.generation(slot.at(step), batch)
-        found.batches[slot], found.completions[slot] = batch, done
-        bases = [lowered.parts[part] for part in task.covers]
-        left = departures(plan, slot.name, bases, batch, done)
-        for part, (offset, positions) in zip(task.covers, left, strict=True):
+        done = generated(plan, lowered, costs, draws, slot.at(step))
+        found.batches[slot], found.seconds[slot] = done.batch, done.seconds
+        for part, offset, members in done.parts:
             found.offset_seconds[slot, part] = offset
-            found.parts[part] = batch.take(positions).ids
+            found.parts[part] = members.ids
     found.parts.update(wanted)
     for slot, task in lowered.tasks.items():
         if slot not in found.batches:

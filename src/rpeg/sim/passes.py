@@ -65,12 +65,11 @@ class PassCosts:
         return cost.sequence(stage.name, parts), ()
 
     def _generate(self, stage: Stage, assignment: Assignment, batch: Batch) -> Answer:
-        each = self._plan.workload.samples_per_prompt
-        asked, place = answered(stage, batch, each)
+        asked, place, each = answered(stage, batch, self._plan.workload.samples_per_prompt)
         found = cost.generate(
             self._facts.architectures[stage.models[0]],
             *asked.lengths,
-            samples_per_prompt=each if asked is batch else 1,
+            samples_per_prompt=each,
             slots=assignment.microbatch,
             timing=self._timing(assignment),
             tp=assignment.parallelism.tp,
@@ -145,6 +144,7 @@ class PassCosts:
                     timing=timing,
                     layout=assignment.parallelism,
                     recompute=assignment.recompute,
+                    adapters=self._facts.adapters(model),
                 )
             )
         return trees
@@ -160,7 +160,7 @@ class PassCosts:
         p = assignment.parallelism
         shards = p.tp * p.pp * (p.shards * p.cp if p.zero == 3 else 1)
         return [
-            cost.publish(self._weight_bytes(model), self._timing(assignment), shards=shards, sent=sent)
+            cost.publish(self._sent_bytes(model), self._timing(assignment), shards=shards, sent=sent)
             for model, _, sent in self._publishing(stage, slot)
         ]
 
@@ -191,7 +191,7 @@ class PassCosts:
         nodes = [{cluster.node_of(i) for i in block.ids} for block in (trainer.block, consumer.block)]
         both = Devices((*trainer.block.ids, *consumer.block.ids))
         timing = self._timing_of(both)
-        return cost.receive(self._weight_bytes(copy.model), timing, across=nodes[0] != nodes[1])
+        return cost.receive(self._sent_bytes(copy.model), timing, across=nodes[0] != nodes[1])
 
     def _move(self, kind: ItemKind, rest: Rest) -> Cost:
         """To a device's memory and back over its host link: weights, and a trainer's two moments. Gradients are dropped.
@@ -203,10 +203,15 @@ class PassCosts:
         trains, moved = graph.stage(rest.stage).kind is Kind.TRAIN, 0.0
         for model in graph.stage(rest.stage).models:
             back = kind is ItemKind.OFFLOAD and graph.trainer(model) is None
-            copies = (rest.what == "model" and not back) + (2 if trains else 0)
-            moved += copies * self._weight_bytes(model)
+            moved += self._weight_bytes(model) * (rest.what == "model" and not back)
+            moved += 2 * self._sent_bytes(model) * trains
         link = self._plan.cluster.device(assignment.block.ids[0]).kind.host_bandwidth_bytes_per_second
         return Cost(str(kind), moved / link, bytes=moved, bound="host")
+
+    def _sent_bytes(self, model: str) -> float:
+        """Of what of a trained model is trained, and so sent: adapters, or all."""
+        adapters = self._facts.adapters(model) * cost.BYTES_OF[self._facts.dtype]
+        return adapters or self._weight_bytes(model)
 
     def _weight_bytes(self, model: str) -> float:
         heads, architecture = self._plan.graph.model(model).heads, self._facts.architectures[model]

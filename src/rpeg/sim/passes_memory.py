@@ -8,6 +8,7 @@ from rpeg import cost
 from rpeg.cost import Memory, Tenant, Use
 from rpeg.ir import Kind, Stage
 from rpeg.plan import Assignment, Devices, Lowered, Plan, device_lane
+from rpeg.sim.bases import base_of
 from rpeg.sim.facts import Facts
 
 
@@ -52,6 +53,7 @@ def _use(
 def _tenant(plan: Plan, lowered: Lowered, facts: Facts, stage: Stage, model: str) -> Tenant:
     """The weights that a stage finds: the trainer's, a copy's or a frozen model's; equal where they are the same."""
     graph = plan.graph
+    base = base_of(plan, facts.bases, stage, model)
     copy = lowered.copy_for(stage.name, model)
     trainer = graph.trainer(model)
     trained = trainer is not None and copy is None
@@ -70,4 +72,6 @@ def _tenant(plan: Plan, lowered: Lowered, facts: Facts, stage: Stage, model: str
         tp=p.tp,
         cp=p.cp,
         pp=p.pp,
+        own_copy=base is None,
+        adapters=facts.adapters(model, p.tp) / p.pp if trainer is not None else 0.0,
     )

@@ -15,6 +15,7 @@ A line that begins with `#` is a comment. `parse(text(graph)) == graph` for ever
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from rpeg.errors import GraphError, nearest
 from rpeg.ir import Call, Chunk, Edge, Freshness, Graph, Kind, Model, OnNewWeights, Op, Scope, Stage, Unit
@@ -32,9 +33,9 @@ def _lines(graph: Graph) -> Iterator[str]:
         yield f"model {model.name} of {model.architecture} {trainable} heads {','.join(model.heads)}"
     for stage in graph.stages:
         every = f" every {stage.every}" if stage.every != 1 else ""
-        yield f"stage {stage.name}: {stage.kind}{every}" + (
-            f" parts {stage.parts}" if stage.parts != 1 else ""
-        )
+        parts = f" parts {stage.parts}" if stage.parts != 1 else ""
+        migrates = f" migrates {stage.migrates}" if stage.migrates else ""
+        yield f"stage {stage.name}: {stage.kind}{every}{parts}{migrates}"
         for call in stage.calls:
             yield f"  call {call.model or 'host'}"
             yield from (f"    {_op_text(op)}" for op in call.ops)
@@ -95,7 +96,7 @@ def parse(source: str) -> Graph:
 
 
 def _replace_calls(stage: Stage, calls: tuple[Call, ...]) -> Stage:
-    return Stage(stage.name, stage.kind, calls, stage.every, stage.parts)
+    return replace(stage, calls=calls)
 
 
 def _parse_model(words: list[str]) -> Model:
@@ -107,15 +108,11 @@ def _parse_model(words: list[str]) -> Model:
 
 def _parse_stage(words: list[str]) -> Stage:
     match words:
-        case [name, kind] if name.endswith(":"):
-            return Stage(name[:-1], Kind(kind), ())
-        case [name, kind, "every", every] if name.endswith(":"):
-            return Stage(name[:-1], Kind(kind), (), int(every))
-        case [name, kind, "parts", parts] if name.endswith(":"):
-            return Stage(name[:-1], Kind(kind), (), 1, int(parts))
-        case [name, kind, "every", every, "parts", parts] if name.endswith(":"):
-            return Stage(name[:-1], Kind(kind), (), int(every), int(parts))
-    raise ValueError("expected 'stage NAME: KIND [every N] [parts N]'")
+        case [name, kind, *rest] if name.endswith(":") and len(rest) % 2 == 0:
+            numbers = dict(zip(rest[::2], map(int, rest[1::2]), strict=True))
+            if numbers.keys() <= {"every", "parts", "migrates"}:
+                return Stage(name[:-1], Kind(kind), (), **numbers)
+    raise ValueError("expected 'stage NAME: KIND [every N] [parts N] [migrates N]'")
 
 
 def _parse_op(words: list[str]) -> Op:

@@ -51,6 +51,8 @@ class GenerationAhead(Transform):
         stage = graph.stage(self.stage)
         if stage.kind is not Kind.GENERATE or not graph.out_of(self.stage):
             raise GraphError(f"{self}: {self.stage} generates nothing to train on")
+        if any(op.name == "sample_greedy" for op in stage.ops):
+            raise GraphError(f"{self}: {self.stage} answers each prompt once, for all its samples")
         if graph.selector is not None:
             raise GraphError(
                 f"{self}: the prompts of a step are known once {graph.selector.name} has filled the last"

@@ -54,7 +54,12 @@ class Splitting(Transform):
 
 
 def _can_be_split(graph: Graph, stage: Stage) -> bool:
-    if stage.scope > Scope.GROUP or stage.name in graph.observers() or graph.selector is not None:
+    if (
+        stage.scope > Scope.GROUP
+        or stage.name in graph.observers()
+        or graph.selector is not None
+        or stage.migrates
+    ):
         return False
     taken = graph.data_into(stage.name)
     works = stage.kind is Kind.GENERATE or (stage.kind in (Kind.INFERENCE, Kind.HOST) and bool(taken))

@@ -9,7 +9,8 @@ from functools import cache
 from typing import Any
 
 from rpeg.architecture import Architecture, named, names
-from rpeg.cost.execution import Execution, Offload, Recompute, Targets
+from rpeg.cost.adapters import Targets
+from rpeg.cost.execution import Execution, Offload, Recompute
 from rpeg.cost.machine import Machine
 from rpeg.cost.precision import Precision
 from rpeg.cost.stack import stack

@@ -34,6 +34,8 @@ def items_work_on_their_samples(evidence: Evidence) -> Iterator[Breach]:
         if item not in evidence.finished or item not in evidence.spans:
             continue
         worked, due = Counter(worked_on(evidence, item)), Counter(command.ids)
+        if task.hands_over:  # the rest is finished by another item
+            due &= Counter(dict.fromkeys(worked, 1))
         if worked != due:
             yield f"{item} {difference(worked, due)}", (command, *evidence.spans[item])
 

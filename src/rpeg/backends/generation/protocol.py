@@ -142,37 +142,14 @@ def nothing_more() -> Sequence[Request]:
     return ()
 
 
-class GenerationEngine(Protocol):
-    """A generation backend: one file of this package, named in its registry.
+class Generates(Protocol):
+    """What takes requests and gives responses.
 
-    *Interruption.* `stop` ends a generation at its next step; `unfinished` then says what is left of it, and any
-    engine goes on with these requests. One that has still the keys and values of their tokens uses them (`keep_kv`);
-    after `drop_caches` it computes them anew (`reprefill`). Without a change of weights the responses are those of
-    a generation that nobody stopped, up to rounding.
+    *Interruption.* `stop` ends a generation at its next step; `unfinished` then says what is left of it, and whatever
+    generates goes on with these requests. An engine that has still the keys and values of their tokens uses them
+    (`keep_kv`); after `drop_caches` it computes them anew (`reprefill`). Without a change of weights the responses are
+    those of a generation that nobody stopped, up to rounding.
     """
-
-    @classmethod
-    def made(cls, setup: Setup) -> Self:
-        """An engine with the weights of the setup's module. InputError where it cannot serve such a model."""
-        ...
-
-    @property
-    def cache_bytes(self) -> int:
-        """Memory that KV buffers hold now."""
-        ...
-
-    def load_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
-        """Takes new weights in place. Keys and values of older ones stay until `drop_caches`.
-
-        weights: all, whole, by Hugging Face names, tied ones under each of their names. An engine over the module of a
-        trainer has them already. Raises RunError while a generation goes on.
-        """
-        ...
-
-    def score(self, tokens: Ints) -> Floats:
-        """(n - 1,) the engine's own log-probabilities of n tokens after the first, at temperature 1: what a canary
-        compares with the trainer's."""
-        ...
 
     def generate(
         self,
@@ -198,6 +175,33 @@ class GenerationEngine(Protocol):
         """What the last generation has left where it was stopped, to go on with; empty where it was not."""
         ...
 
+
+class GenerationEngine(Generates, Protocol):
+    """A generation backend: one file of this package, named in its registry."""
+
+    @classmethod
+    def made(cls, setup: Setup) -> Self:
+        """An engine with the weights of the setup's module. InputError where it cannot serve such a model."""
+        ...
+
+    @property
+    def cache_bytes(self) -> int:
+        """Memory that KV buffers hold now."""
+        ...
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """Takes new weights in place. Keys and values of older ones stay until `drop_caches`.
+
+        weights: all, whole, by Hugging Face names, tied ones under each of their names. An engine over the module of a
+        trainer has them already. Raises RunError while a generation goes on.
+        """
+        ...
+
+    def score(self, tokens: Ints) -> Floats:
+        """(n - 1,) the engine's own log-probabilities of n tokens after the first, at temperature 1: what a canary
+        compares with the trainer's."""
+        ...
+
     def drop_caches(self) -> None:
         """Forgets everything that was computed from weights: to be called whenever they change."""
         ...
@@ -215,13 +219,14 @@ def to_samples(responses: Iterable[Response]) -> Samples:
     (1: stopped by itself, 0: cut at max_new_tokens).
     """
     ordered = sorted(responses, key=lambda response: response.id)
+    drawn, written = [r.drawn for r in ordered], any(not r.drawn.all() for r in ordered)
     token: dict[str, Array] = {
-        "behaviour_logprobs": _flat([r.logprobs for r in ordered], np.float64),
-        "versions": _flat([r.versions for r in ordered], np.int64),
+        "behaviour_logprobs": _flat([r.logprobs[r.drawn] for r in ordered], np.float64),
+        "versions": _flat([r.versions[r.drawn] for r in ordered], np.int64),
     }
     return Samples(
         _ints([r.id for r in ordered]),
-        _ints([len(r) for r in ordered]),
+        _ints([int(d.sum()) for d in drawn]),
         token,
         {
             "group": _ints([r.group for r in ordered]),
@@ -230,6 +235,8 @@ def to_samples(responses: Iterable[Response]) -> Samples:
         _ints([token for r in ordered for token in r.prompt]),
         _ints([len(r.prompt) for r in ordered]),
         _flat([r.tokens for r in ordered], np.int64),
+        _ints([len(r) for r in ordered]) if written else None,
+        _flat(drawn, np.bool_) if written else None,
     )
 
 

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from rpeg.architecture.huggingface import read
+from rpeg.backends.adapters import whole_parameters
 from rpeg.backends.generation.admission import by_prompt, check
 from rpeg.backends.generation.protocol import (
     Floats,
@@ -32,6 +33,11 @@ from rpeg.backends.samples import Ints
 from rpeg.errors import InputError, RunError
 
 KV_SHARE = 0.8
+_ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # one process: its tensors can be handed over, no second one is to be watched
+    "VLLM_HOST_IP": "127.0.0.1",  # its group of one meets on this machine alone
+    "VLLM_NO_USAGE_STATS": "1",  # nothing is told to anybody
+}
 _BLOCK = 128  # tokens; vLLM's largest usual block
 
 
@@ -58,8 +64,7 @@ class VllmEngine:
         truncates: bool = False,
     ) -> None:
         _demand_vllm()
-        # One process, as the worker is: its tensors can be handed over, and no second one is to be watched.
-        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+        os.environ.update(_ENVIRONMENT)
         from vllm import EngineArgs, LLMEngine
         from vllm.config import WeightTransferConfig
 
@@ -103,7 +108,7 @@ class VllmEngine:
             device=setup.device,
             truncates=setup.truncates,
         )
-        engine.load_weights(setup.module.named_parameters(remove_duplicate=False), setup.version)
+        engine.load_weights(whole_parameters(setup.module), setup.version)
         return engine
 
     @property

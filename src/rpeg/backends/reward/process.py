@@ -1,4 +1,4 @@
-"""A user's reward function in a process of its own, which a time limit can really end."""
+"""A user's function, a reward or a tool, in a process of its own, which a time limit can really end."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from typing import Any
 from rpeg.backends.reward.failure import Failed, Raised, TimedOut
 from rpeg.errors import InputError, RunError
 
-START_LIMIT_SECONDS = 120.0  # importing a reward module may take long, once; it counts on no sample's time
+START_LIMIT_SECONDS = 120.0  # importing a module may take long, once; it counts on no sample's time
 
 
 @dataclass
 class FunctionProcess:
     """Calls `reference` (python:package.module:function) in a child process, started at the first call.
 
-    options: further keyword arguments of every call, as JSON can write them.
+    options: further keyword arguments of every call, as JSON can write them. kind: what it is called with and gives, a
+    key of `worker.KINDS`.
     After a call that timed out or died the child is killed and the next call starts a new one.
     """
 
@@ -32,34 +33,39 @@ class FunctionProcess:
     import_from: str
     limit_seconds: float
     options: Mapping[str, object] = field(default_factory=dict)
+    kind: str = "reward"
     _child: subprocess.Popen[bytes] | None = field(default=None, repr=False)
     _rest: bytes = field(default=b"", repr=False)
 
     def __call__(self, prompt_text: str, response_text: str, answer: str) -> float:
-        """The function's score. Raises TimedOut, Failed, or InputError when it cannot be imported."""
+        """A reward function's score; raises as `call` does."""
+        return float(self.call(prompt_text, response_text, answer))
+
+    def call(self, *arguments: str) -> Any:
+        """What the function gives. Raises TimedOut, Failed, or InputError when it cannot be imported."""
         self.start()
         assert self._child is not None
         assert self._child.stdin is not None
-        request = json.dumps([prompt_text, response_text, answer]).encode() + b"\n"
+        request = json.dumps(arguments).encode() + b"\n"
         try:
             self._child.stdin.write(request)
             self._child.stdin.flush()
         except BrokenPipeError:
             self.close()
-            raise Failed("the reward process had died") from None
+            raise Failed(f"the {self.kind} process had died") from None
         reply = self._reply(self.limit_seconds)
         if "raised" in reply:
             raise Raised(str(reply["raised"]))
         if "error" in reply:
             raise Failed(str(reply["error"]))
-        return float(reply["score"])
+        return reply["result"]
 
     def start(self) -> None:
         """Start the child and wait until it has imported the function."""
         if self._child is not None:
             return
         path = os.pathsep.join([self.import_from, *(entry for entry in sys.path if entry)])
-        arguments = [self.reference, self.import_from, json.dumps(self.options)]
+        arguments = [self.reference, self.import_from, json.dumps(self.options), self.kind]
         self._child = subprocess.Popen(
             [sys.executable, "-m", "rpeg.backends.reward.worker", *arguments],
             stdin=subprocess.PIPE,
@@ -113,7 +119,7 @@ class FunctionProcess:
                     raise TimedOut
                 received = os.read(self._child.stdout.fileno(), 1 << 16)
                 if not received:
-                    raise Failed(f"the reward process ended with code {self._child.wait()}")
+                    raise Failed(f"the {self.kind} process ended with code {self._child.wait()}")
                 self._rest += received
         line, _, self._rest = self._rest.partition(b"\n")
         return line

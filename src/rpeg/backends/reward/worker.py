@@ -1,4 +1,4 @@
-"""A process that runs a user's reward function: `python -m rpeg.backends.reward.worker REFERENCE DIRECTORY OPTIONS`.
+"""A process that runs a user's function: `python -m rpeg.backends.reward.worker REFERENCE DIRECTORY OPTIONS KIND`.
 
 Requests and replies are JSON, one a line, over the standard input and the original standard output; whatever the
 function prints goes to standard error. The parent keeps the time and kills this process when it runs out.
@@ -10,6 +10,8 @@ import inspect
 import json
 import os
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TextIO
 
@@ -18,15 +20,43 @@ from rpeg.errors import InputError
 from rpeg.job.functions import import_function
 
 
+@dataclass(frozen=True)
+class Kind:
+    """What a function is called with, how what it gives becomes a result, and what must be given for that.
+
+    roams: it leaves the core of the process that started it, which has other work there.
+    """
+
+    arguments: tuple[str, ...]
+    result: Callable[[Any], object]
+    needed: str
+    roams: bool = False
+
+
+def _text(value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    raise TypeError
+
+
+KINDS = {
+    "reward": Kind(("prompt_text", "response_text", "answer"), float, "a number is needed"),
+    "tool": Kind(("prompt_text", "response_text"), _text, "text or None is needed", roams=True),
+}
+
+
 def main() -> None:
     """Import, say so, answer until the input ends."""
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     reference, directory, options = sys.argv[1:4]
+    kind = KINDS[sys.argv[4]]
+    if kind.roams and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
     sys.path.insert(0, directory)
     try:
         function = import_function(reference, directory)
-        _check_call(function, reference)
+        _check_call(function, reference, kind)
         if options != "{}":
             function = partial(function, **json.loads(options))
     except InputError as error:
@@ -34,11 +64,11 @@ def main() -> None:
         return
     _reply(replies, {"ready": True})
     for line in sys.stdin:
-        _reply(replies, _score(function, json.loads(line)))
+        _reply(replies, _answer(function, kind, json.loads(line)))
 
 
-def _check_call(function: Any, reference: str) -> None:
-    """InputError unless the function can be called as reward functions are. Functions in C may not tell."""
+def _check_call(function: Any, reference: str, kind: Kind) -> None:
+    """InputError unless the function can be called as its kind is. Functions in C may not tell."""
     if inspect.iscoroutinefunction(function):
         raise InputError(f"{reference}: is async, a plain function is needed")
     try:
@@ -46,24 +76,23 @@ def _check_call(function: Any, reference: str) -> None:
     except (TypeError, ValueError):
         return
     try:
-        signature.bind("prompt", "response", "answer")
+        signature.bind(*kind.arguments)
     except TypeError:
-        raise InputError(
-            f"{reference}: takes {signature}, but is called with (prompt_text, response_text, answer)"
-        ) from None
+        called = ", ".join(kind.arguments)
+        raise InputError(f"{reference}: takes {signature}, but is called with ({called})") from None
 
 
-def _score(function: Any, request: list[str]) -> dict[str, Any]:
+def _answer(function: Any, kind: Kind, request: list[str]) -> dict[str, Any]:
     try:
-        score = function(*request)
+        given = function(*request)
     except (NameError, ImportError) as error:  # wrong whatever the sample is
         return {"error": describe(error)}
     except Exception as error:  # noqa: BLE001  (whatever the user's function raises)
         return {"raised": describe(error)}
     try:
-        return {"score": float(score)}
+        return {"result": kind.result(given)}
     except Exception:  # noqa: BLE001  (whatever a user's __float__ raises)
-        return {"error": f"the function gave a {type(score).__name__}, a number is needed"}
+        return {"error": f"the function gave a {type(given).__name__}, {kind.needed}"}
 
 
 def _reply(out: TextIO, reply: dict[str, Any]) -> None:

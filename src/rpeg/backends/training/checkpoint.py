@@ -1,6 +1,6 @@
 """A trainer's state on disk: safetensors and JSON, independent of the layout that wrote it.
 
-weights.safetensors     parameters by name
+weights.safetensors     parameters by name, where adapters are trained those alone
 optimizer.safetensors   `exp_avg/<name>` and `exp_avg_sq/<name>`, where there is an optimizer
 trainer.json            format, updates, skipped, optimizer configuration, digest of the weights
 
@@ -27,6 +27,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from rpeg.backends.adapters import merged, scale_of
 from rpeg.backends.boxes import Box, Piece
 from rpeg.backends.disk import room_for, sync, write_durably
 from rpeg.backends.training import collectives
@@ -73,11 +74,11 @@ class Snapshot:
         sync(directory)
 
 
-def snapshot(trainer: Trainer, *, optimizer: bool = True) -> Snapshot:
-    """Collective. Without `optimizer` of the weights alone."""
+def snapshot(trainer: Trainer, *, optimizer: bool = True, frozen: bool = False) -> Snapshot:
+    """Collective. Without `optimizer` of the weights alone; with `frozen` of those, too, that stay as they are."""
     grid, files = trainer.grid, {}
     suffix = f"-{grid.rank + 1}-of-{grid.devices}" if grid.devices > 1 else ""
-    stems = {WEIGHTS: trainer.parameters.weights()}
+    stems = {WEIGHTS: trainer.parameters.weights() if frozen else trainer.changing()}
     if optimizer and trainer.optimizer is not None:
         stems[OPTIMIZER] = [p for kind in trainer.optimizer.moments for p in _moments(trainer, kind)]
     for stem, pieces in stems.items():
@@ -105,20 +106,21 @@ def save(trainer: Trainer, directory: str) -> None:
 
 
 def save_model(trainer: Trainer, directory: str) -> None:
-    """A Hugging Face directory (without tokenizer). Collective: ranks leave their parts in it for the first one."""
+    """A Hugging Face directory (without tokenizer), adapters added to what they are beside. Collective: ranks leave their
+    parts in it for the first one."""
 
     def finish(path: Path) -> None:
-        trainer.model.save(str(path), read_weights(path))
+        trainer.model.save(str(path), merged(read_weights(path), scale_of(trainer.model)))
         for file in _files(path, WEIGHTS):
             file.unlink()
 
-    _write_together(trainer, directory, snapshot(trainer, optimizer=False), finish)
+    _write_together(trainer, directory, snapshot(trainer, optimizer=False, frozen=True), finish)
 
 
 @torch.no_grad()
 def load_weights(trainer: Trainer, directory: Path) -> None:
     """The weights alone. InputError where they are of another model."""
-    _read_pieces(directory, WEIGHTS, trainer.parameters.weights())
+    _read_pieces(directory, WEIGHTS, trainer.changing())
 
 
 @torch.no_grad()

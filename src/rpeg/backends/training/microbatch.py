@@ -23,8 +23,8 @@ class MicroBatch:
 
     samples: the n samples with their columns. tokens: (n, S) int64, prompt, response, padding; (1, S) where packed, and
     then positions: (1, S) int64, of each token within its sample.
-    index: (k,) int64 into the n·S places, where each response token is predicted, sample after sample.
-    targets: (k,) int64, the response tokens. mask: (n, T) bool.
+    index: (k,) int64 into the n·S places, where each drawn response token is predicted, sample after sample.
+    targets: (k,) int64, these tokens. mask: (n, T) bool.
     dummy: stands in where only other ranks have something left: it goes through the model and adds nothing.
     """
 
@@ -39,8 +39,7 @@ class MicroBatch:
     @property
     def ends(self) -> Tensor:
         """(n,) tokens of each row, prompt and response."""
-        assert self.samples.prompt_lengths is not None
-        return torch.from_numpy(self.samples.prompt_lengths + self.samples.lengths).to(self.tokens.device)
+        return torch.from_numpy(self.samples.sequence_lengths).to(self.tokens.device)
 
     def columns(self, dtype: torch.dtype) -> dict[str, Tensor]:
         """All columns as tensors: token columns (n, T), zero outside the mask, sample columns (n,).
@@ -68,13 +67,15 @@ def build(samples: Samples, device: torch.device, *, packed: bool = False) -> Mi
     if len(samples) and int(samples.prompt_lengths.min()) < 1:
         raise ValueError("a sample has an empty prompt: nothing predicts its first response token")
     starts = samples.prompt_lengths[:, None]
-    ends = starts + samples.lengths[:, None]
+    ends = samples.sequence_lengths[:, None]
     position = np.arange(int(ends.max(initial=1)))[None, :]
     in_prompt, in_response = position < starts, (position >= starts) & (position < ends)
     tokens = np.zeros(in_prompt.shape, dtype=np.int64)
     tokens[in_prompt] = samples.prompts
     tokens[in_response] = samples.responses
     index, positions = np.flatnonzero(in_response) - 1, None
+    if samples.drawn is not None:  # what a tool has written is read, and predicted nowhere
+        index = index[samples.drawn]
     if packed:
         inside = in_prompt | in_response
         places = np.cumsum(inside) - 1
@@ -85,7 +86,7 @@ def build(samples: Samples, device: torch.device, *, packed: bool = False) -> Mi
         samples,
         torch.from_numpy(tokens).to(device),
         torch.from_numpy(index).to(device),
-        torch.from_numpy(samples.responses).to(device),
+        torch.from_numpy(samples.targets).to(device),
         torch.from_numpy(samples.mask()).to(device),
         positions,
     )
@@ -107,8 +108,7 @@ def split(samples: Samples, microbatch: int) -> list[Ints]:
         raise ValueError(f"microbatch must be ≥ 1 sample, got {microbatch}")
     if not len(samples):
         return []
-    prompts = samples.prompt_lengths if samples.prompt_lengths is not None else np.zeros_like(samples.lengths)
-    order = np.argsort(-(prompts + samples.lengths), kind="stable")
+    order = np.argsort(-samples.sequence_lengths, kind="stable")
     return [order[start : start + microbatch] for start in range(0, len(order), microbatch)]
 
 
@@ -119,8 +119,7 @@ def pack(samples: Samples, tokens: int) -> list[Ints]:
     """
     if tokens < 1:
         raise ValueError(f"the token budget must be ≥ 1, got {tokens}")
-    assert samples.prompt_lengths is not None or not len(samples)
-    sizes = samples.lengths + (0 if samples.prompt_lengths is None else samples.prompt_lengths)
+    sizes = samples.sequence_lengths
     parts: list[list[int]] = []
     room: list[int] = []
     for row in np.argsort(-sizes, kind="stable").tolist():

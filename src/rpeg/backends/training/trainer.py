@@ -7,8 +7,8 @@ over ranks and micro-batches, so that neither split changes an update.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,10 +17,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from rpeg.backends.adapters import switched_off
+from rpeg.backends.boxes import Piece
+from rpeg.backends.checksum import digest
 from rpeg.backends.headed import Headed, named_parameters
 from rpeg.backends.models import Wanted
 from rpeg.backends.samples import Array, Ints, Samples
-from rpeg.backends.training import checkpoint, collectives
+from rpeg.backends.training import checkpoint
 from rpeg.backends.training.adamw import AdamW
 from rpeg.backends.training.batching import Batching
 from rpeg.backends.training.grid import Grid
@@ -28,25 +31,17 @@ from rpeg.backends.training.microbatch import MicroBatch
 from rpeg.backends.training.optimizer import OptimizerConfig, learning_rate
 from rpeg.backends.training.parallel.attention import recompute_attention
 from rpeg.backends.training.parallel.model import cut
-from rpeg.backends.training.parameters import Parameters, Partitioned, Replicated, Sharded
-from rpeg.backends.training.parameters.digest import replica_digest
+from rpeg.backends.training.parameters import Partitioned, parameters_of
+from rpeg.backends.training.parameters.digest import replica_checksum
 from rpeg.backends.training.passes import TOKEN_WEIGHT, Passes
 from rpeg.backends.training.resting import HostCopies
 from rpeg.backends.training.tally import Loss, Tally
+from rpeg.backends.training.update import Update, summary
 from rpeg.backends.weights import Published, aliases_of, load, publish
 
 ALONE = Grid()
 State = Literal["weights", "optimizer"]
 Recompute = Literal["none", "selective", "full"]
-
-
-@dataclass(frozen=True)
-class Update:
-    """What one optimizer step did. gradient_norm: before clipping. applied: whether that was finite."""
-
-    gradient_norm: float
-    learning_rate: float
-    applied: bool
 
 
 class Trainer:
@@ -81,7 +76,8 @@ class Trainer:
     ) -> None:
         self.model, self.grid, self.logit_chunk = model, grid, logit_chunk
         self.aliases, self.names = aliases_of(model), frozenset(name for name, _ in named_parameters(model))
-        layout = cut(model, grid)
+        self.layout = layout = cut(model, grid)
+        self._frozen: int | None = None
         model.to(device)
         self.device = next(model.parameters()).device
         self.updates = self.skipped = 0
@@ -93,23 +89,11 @@ class Trainer:
             model.recompute_layers()
         elif recompute == "selective":
             recompute_attention(model.hf)
-        trainable, zero = optimizer is not None, grid.parallelism.zero
-        shared = grid.size("shard") > 1
-        self.sharded = zero == 3 and shared
-        hidden = next(model.parameters()).dtype
-        if self.sharded:
-            self.parameters: Parameters = Sharded(
-                model,
-                grid,
-                layout,
-                trainable=trainable,
-                compute_dtype=compute_dtype,
-                reduce_every_microbatch=reduce_every_microbatch,
-            )
-        elif trainable and shared:
-            self.parameters = Partitioned(model, grid, layout, keep_whole=zero == 1)
-        else:
-            self.parameters = Replicated(model, grid, layout, trainable=trainable)
+        trainable, hidden = optimizer is not None, next(model.parameters()).dtype
+        self.sharded = grid.parallelism.zero == 3 and grid.size("shard") > 1
+        self.parameters = parameters_of(
+            model, grid, layout, trainable, compute_dtype, reduce_every_microbatch=reduce_every_microbatch
+        )
         self.passes = Passes(
             model,
             self.parameters,
@@ -229,7 +213,7 @@ class Trainer:
             micros = [self.batching.one(weighted, parts, position) for position in range(count)]
             self.passes.train(micros, loss, wanted, tally)
             steps.append(self.step())
-        return self._summary(tally, steps)
+        return summary(tally, steps, self.grid, self.device)
 
     def step(self) -> Update:
         """Reduces the gradients, clips them by their global norm and updates the parameters. Collective.
@@ -251,37 +235,38 @@ class Trainer:
         self.updates += 1
         return Update(norm, rate, applied=True)
 
-    def _summary(self, tally: Tally, steps: list[Update]) -> dict[str, float]:
-        whole = tally.reduce(self.grid.group("dp"), self.device)
-        loss, tokens, metrics = collectives.gather_json(whole, self.grid.group("pp"), self.device)[-1]
-        applied = sum(step.applied for step in steps)
-        count = max(1, len(steps))
-        return {
-            **metrics,
-            "loss": loss / count,
-            "grad_norm": sum(step.gradient_norm for step in steps) / count,
-            "lr": sum(step.learning_rate for step in steps) / count,
-            "tokens": tokens,
-            "applied": applied,
-            "skipped": len(steps) - applied,
-        }
-
     # Weights and state
+
+    def changing(self) -> list[Piece]:
+        """What this rank holds of the parameters that training changes: of all, or of adapters and a value head."""
+        return [piece for piece in self.parameters.weights() if piece.name not in self.model.frozen]
 
     def digest(self) -> str:
         """Of all that the ranks hold together of one replica of the model. Collective over these."""
-        return replica_digest(self.parameters, self.grid, self.device, sharded=self.sharded)
+        changing = replica_checksum(
+            self.changing(), self.layout, self.grid, self.device, sharded=self.sharded
+        )
+        if self._frozen is None:
+            frozen = [piece for piece in self.parameters.weights() if piece.name in self.model.frozen]
+            self._frozen = replica_checksum(frozen, self.layout, self.grid, self.device, sharded=self.sharded)
+        return digest(changing + self._frozen)
 
     def publish(self, version: int) -> Published:
-        """This rank's contribution to version `version`: the full weights where it holds all. Collective."""
-        return publish(version, self.parameters.weights(), self.digest(), self.aliases)
+        """This rank's contribution to version `version`: what training changes. Collective."""
+        return publish(version, self.changing(), self.digest(), self.aliases)
 
     @torch.no_grad()
     def receive(self, contributions: Iterable[Published]) -> str:
         """Takes a version's weights in place, one contribution at a time; the digest of what is then held. Collective
         where the model is cut."""
-        load(self.parameters.weights(), contributions, self.names)
+        load(self.changing(), contributions, self.names - self.model.frozen)
         return self.digest()
+
+    @contextmanager
+    def without_adapters(self) -> Iterator[Trainer]:
+        """Itself, computing what the model did before it had adapters."""
+        with switched_off(self.model):
+            yield self
 
     def canary(self, tokens: Ints) -> npt.NDArray[np.float64]:
         """`canary_logprobs` of this model. Collective where it is cut."""

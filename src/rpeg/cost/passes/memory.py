@@ -24,6 +24,7 @@ class Tenant:
     heads: of `lm` and `value`. trainable: has gradients and optimizer state. shards: ranks over which parameters
     (zero 3), gradients (2) or moments (1) lie in slices. own_copy: weights of its own; False where it is the very
     module of another tenant of this process. tp, cp, pp: degrees by which the model and its passes are cut besides.
+    adapters: parameters on a rank that are trained instead of the model, before slices are made; 0: all is trained.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Tenant:
     tp: int = 1
     cp: int = 1
     pp: int = 1
+    adapters: float = 0.0
 
     @property
     def parameters(self) -> float:
@@ -55,12 +57,19 @@ class Tenant:
 
     @property
     def part_bytes(self) -> float:
-        """Of what a rank holds of it before slices are made."""
-        return self.weight_bytes / (self.tp * self.pp)
+        """Of what a rank holds of it, and of its adapters, before slices are made."""
+        return self.weight_bytes / (self.tp * self.pp) + self.adapters * BYTES_OF[self.dtype]
+
+    @property
+    def trained_bytes(self) -> float:
+        """Of what of this is trained, and sent."""
+        return self.adapters * BYTES_OF[self.dtype] or self.part_bytes
 
     def held_bytes(self, zero: int) -> float:
-        """What a rank holds of something as large as the weights that is sharded from ZeRO stage `zero` on."""
-        return self.part_bytes / (self.shards if self.zero >= zero else 1)
+        """What a rank holds of something as large as what is trained (as the weights, 3) that is sharded from ZeRO stage
+        `zero` on."""
+        size = self.part_bytes if zero == 3 else self.trained_bytes
+        return size / (self.shards if self.zero >= zero else 1)
 
 
 @dataclass(frozen=True)
@@ -187,9 +196,9 @@ def _extra(phase: str, use: Use) -> list[tuple[str, float]]:
     if phase == "optimizer" and use.microbatch and tenant.trainable:
         return [(f"{name} reduction", tenant.held_bytes(2))]
     if phase == "transfer" and (use.publishes or use.receives):
-        return [(f"{name} bucket", tenant.part_bytes * (1 + (tenant.zero == 3 and tenant.shards > 1)))]
+        return [(f"{name} bucket", tenant.trained_bytes * (1 + (tenant.zero == 3 and tenant.shards > 1)))]
     if phase == "checkpoint" and tenant.trainable:
-        return [(f"{name} full tensors", tenant.part_bytes)]
+        return [(f"{name} full tensors", tenant.trained_bytes)]
     return []
 
 

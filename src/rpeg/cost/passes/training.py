@@ -35,14 +35,16 @@ def train(
     timing: Timing,
     layout: Parallelism = WHOLE,
     recompute: str = "none",
+    adapters: float = 0.0,
 ) -> Cost:
     """One optimizer step for each of `minibatches`, which name the rows of each replica: minibatches[m][replica].
 
     prompt_lengths, response_lengths: (n,) of the whole batch. logprobs: the model has an lm head in its loss, else
-    a value head. layout: by which the model is cut and its state sharded. recompute: none, selective or full. In each
-    minibatch the slowest replica gives the time: the tree shows its work.
+    a value head. layout: by which the model is cut and its state sharded. recompute: none, selective or full. adapters:
+    parameters that are trained instead of the model's, which then get no gradients: a pass takes two thirds, and what
+    the adapters add. In each minibatch the slowest replica gives the time: the tree shows its work.
     """
-    way = _Way(architecture, layout, recompute, logprobs, timing)
+    way = _Way(architecture, layout, recompute, logprobs, adapters, timing)
     slowest = [
         way.slowest([split(prompt_lengths[rows], response_lengths[rows], microbatch) for rows in minibatch])
         for minibatch in minibatches
@@ -50,7 +52,8 @@ def train(
     parts = concatenate(slowest)
     children = [joining(int(parts.rows.sum()), timing)]
     children += way.passes(parts, len(minibatches))
-    children += _updates(architecture, layout, len(minibatches), len(parts), timing)
+    share = adapters / architecture.parameters() if adapters else 1.0
+    children += _updates(architecture, layout, share, len(minibatches), len(parts), timing)
     return sequence("train", children)
 
 
@@ -74,6 +77,7 @@ class _Way:
     layout: Parallelism
     recompute: str
     logprobs: bool
+    adapters: float
     timing: Timing
 
     def slowest(self, replicas: list[MicroBatches]) -> MicroBatches:
@@ -94,6 +98,9 @@ class _Way:
         head = (
             timing.cost("head", "head_backward", parts.response_tokens, work=last) if self.logprobs else None
         )
+        if self.adapters:
+            part = 2 / 3 + self.adapters / self.architecture.parameters()
+            layers[0], head = layers[0].scaled(part), head.scaled(2 / 3) if head else None
         least = 3 * least_forward(self.architecture, timing)
         again = int(self.recompute == "full")
         made = Passes(self.architecture, parts, layers, head, least, runs, backward=True, again=again)
@@ -110,15 +117,23 @@ class _Way:
 
 
 def _updates(
-    architecture: Architecture, layout: Parallelism, updates: int, microbatches: int, timing: Timing
+    architecture: Architecture,
+    layout: Parallelism,
+    share: float,
+    updates: int,
+    microbatches: int,
+    timing: Timing,
 ) -> list[Cost]:
-    """Reduction and optimizer once an update; with ZeRO-3 parameters besides, for each micro-batch."""
+    """Reduction and optimizer once an update; with ZeRO-3 parameters besides, for each micro-batch.
+
+    share: of the parameters, that is trained.
+    """
     ranks, zero = layout.dp * layout.cp, layout.zero
     parts = layout.tp * layout.pp
     if zero == 3 and ranks > 1:
         sharded = _sharded(architecture, ranks, updates, microbatches, timing)
         return [cost.scaled(1 / parts) for cost in sharded]
-    held = architecture.parameters() / parts
+    held = architecture.parameters() * share / parts
     local = np.full(updates, held / (ranks if zero >= 1 else 1))
     costs = [timing.cost("optimizer", "optimizer", local, work=work.optimizer(local))]
     if ranks == 1:

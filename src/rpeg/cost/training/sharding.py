@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from rpeg.architecture import Architecture
+from rpeg.cost.adapters import all_adapters
 from rpeg.cost.execution import Execution
 from rpeg.cost.kernels import Amount
 from rpeg.cost.network import Collective, collective_seconds
@@ -94,7 +95,9 @@ def stage_weights(architecture: Architecture, execution: Execution, layers: Amou
     """(dense, expert) numbers that a rank of the fullest pipeline stage trains, before ZeRO."""
     layout, share = execution.parallelism, layers / architecture.layers
     if execution.lora_rank is not None:
-        return adapters(architecture, execution.lora_rank) * share / layout.tp, 0.0
+        return all_adapters(
+            architecture, execution.lora_rank, execution.lora_targets
+        ) * share / layout.tp, 0.0
     dense, experts = _all_layers(architecture, layout.tp, layout.ep)
     table = architecture.vocabulary * architecture.hidden / layout.tp
     tables = table if layout.pp > 1 or architecture.tied_embeddings else 2 * table
@@ -109,12 +112,3 @@ def _all_layers(architecture: Architecture, tp: int, ep: int) -> tuple[float, fl
         d, e = held(architecture.layer_parts(layer), Parallelism(tp=tp, ep=ep))
         dense, experts = dense + d * count, experts + e * count
     return dense, experts
-
-
-def adapters(architecture: Architecture, rank: int) -> float:
-    """Numbers of low-rank adapters on every linear layer of attention and dense feed-forward parts."""
-    a = architecture
-    inner = 2 if a.gated else 1
-    attention = 2 * a.hidden + 2 * a.query_width + 2 * a.kv_width
-    ffn = (inner + 1) * (a.hidden + a.ffn)
-    return float(a.layers * rank * (attention + a.hidden * 2 + ffn))

@@ -11,6 +11,7 @@ from pathlib import Path
 from rpeg.errors import RunError
 from rpeg.ir import Kind
 from rpeg.plan import ItemKind, Plan, lower
+from rpeg.runtime.failure import GONE, Failure, WorkerFailed
 from rpeg.runtime.fake.costs import FakeCosts
 from rpeg.runtime.fake.virtual import until
 from rpeg.runtime.work import Answer, Done, Part, Verdict, Work
@@ -23,7 +24,10 @@ from rpeg.units import bytes_text
 
 @dataclass(frozen=True)
 class Post:
-    """A fake process's place in a run. seed: of the run. alone: it is a process, which can die by itself."""
+    """A fake process's place in a run.
+
+    seed: of the run. trace: the directory of its stretch. alone: it is a process, which can die by itself.
+    """
 
     name: str
     plan: Plan
@@ -88,7 +92,8 @@ class FakeHost:
 
     async def _strike(self, work: Work, moment: float) -> None:
         """What is to go wrong with an item, half way."""
-        how = self.post.costs.injection.failure(work.item)
+        stretch = int(self.post.trace.name.rpartition("-")[2])
+        how = self.post.costs.injection.failure(work.item, stretch)
         if how is None:
             return
         await until(moment)
@@ -96,8 +101,9 @@ class FakeHost:
             await asyncio.get_running_loop().create_future()
         if how == "die" and self.post.alone:
             os._exit(1)
-        told = "the process has died: by injection" if how == "die" else "it fails by injection"
-        raise RunError(f"worker {self.post.name}: {told}")
+        if how == "die":
+            raise WorkerFailed(Failure(work.lanes[0], str(work.item), work.item.step, GONE))
+        raise RuntimeError("injected")
 
     def _check_memory(self, spans: list[Span]) -> None:
         for span in spans:

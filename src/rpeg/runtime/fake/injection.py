@@ -16,7 +16,8 @@ How = Literal["raise", "die", "hang"]
 class Failure:
     """One item that does not end well: its worker raises, its process dies, or nothing is heard of it again.
 
-    name: a stage, or the edge of a movement. replica: of several the one that fails.
+    name: a stage, or the edge of a movement. replica: of several the one that fails. stretch: of the run, 1 for the
+    first: what goes on after a restart is not struck again.
     """
 
     how: How
@@ -24,14 +25,11 @@ class Failure:
     step: int
     part: int = 0
     replica: int = 0
+    stretch: int = 1
 
-    def strikes(self, item: Item) -> bool:
-        return (self.name, self.step, self.part, self.replica) == (
-            item.name,
-            item.step,
-            item.part,
-            item.replica,
-        )
+    def strikes(self, item: Item, stretch: int) -> bool:
+        own = self.name, self.step, self.part, self.replica, self.stretch
+        return own == (item.name, item.step, item.part, item.replica, stretch)
 
 
 @dataclass(frozen=True)
@@ -69,8 +67,9 @@ class Injection:
         draw = self._draw(item, "delay")
         return draw.uniform(0.0, self.delay_seconds) if draw.random() < self.delayed else 0.0
 
-    def failure(self, item: Item) -> How | None:
-        return next((failure.how for failure in self.failures if failure.strikes(item)), None)
+    def failure(self, item: Item, stretch: int) -> How | None:
+        """How an item fails in this stretch of the run."""
+        return next((failure.how for failure in self.failures if failure.strikes(item, stretch)), None)
 
     def more_bytes(self, item: Item, lane: str) -> int:
         """That a lane holds while it runs an item, beyond what was predicted."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from rpeg.job import Job
 from rpeg.plan import Plan, check, lower
@@ -21,7 +22,7 @@ from rpeg.runtime.fake.injection import NOTHING, Injection
 from rpeg.runtime.fake.virtual import VirtualLoop
 from rpeg.runtime.recorder import Recorder, View
 from rpeg.runtime.run_directory import Checkpoint, RunDirectory
-from rpeg.runtime.train import Options, Outcome, conduct, interrupts
+from rpeg.runtime.train import Options, Outcome, conduct, interrupts, repaired
 from rpeg.sim import Costs
 
 
@@ -66,11 +67,12 @@ def pretend(
     """As `train`, with nothing trained. Checkpoints hold no weights: a run goes on from their step."""
     check(plan)
 
-    def crew(trace: Path, recorder: Recorder) -> Coroutine[Any, Any, Driver]:
-        return _pretend(job, plan, run, start, options, recorder, fake, trace)
+    def attempt(start: Checkpoint | None, options: Options) -> Outcome:
+        crew = partial(_pretend, job, plan, run, start, options, fake)
+        loop = VirtualLoop if fake.scale is None else None
+        return conduct(job, plan, run, start, options, view, "fake", crew, loop)
 
-    loop = VirtualLoop if fake.scale is None else None
-    return conduct(job, plan, run, start, options, view, "fake", crew, loop)
+    return repaired(attempt, run, start, options, view)
 
 
 @contextmanager
@@ -122,9 +124,9 @@ async def _pretend(
     run: RunDirectory,
     start: Checkpoint | None,
     options: Options,
-    view: Recorder,
     fake: Fake,
     trace: Path,
+    view: Recorder,
 ) -> Driver:
     first_step = start.steps if start else 0
     with fakes(plan, fake, job.seed, trace, options.address) as handles:

@@ -109,15 +109,13 @@ class Alone:
 
         Raises InputError or InfeasibleError where the layout or a sample does not fit.
         """
-        each = self.workload.samples_per_prompt
-        asked = [answered(self.stage, batch, each) for batch in batches]
-        whole = all(one is batch for (one, _), batch in zip(asked, batches, strict=True))
+        asked = [answered(self.stage, batch, self.workload.samples_per_prompt) for batch in batches]
         found = cost.completions(
             self.facts.architectures[self.stage.models[0]],
-            [batch.lengths for batch, _ in asked],
+            [batch.lengths for batch, _, _ in asked],
             self.execution(False),
             with_logprobs(self.machine),
-            samples_per_prompt=each if whole else 1,
+            samples_per_prompt=min((each for _, _, each in asked), default=1),
             policy=Policy(max_rows=self.assignment.microbatch, cache_bytes=cache_bytes),
         )
         sizes = (fetched_bytes(self.graph, self.stage, batch) for batch in batches)
@@ -126,7 +124,7 @@ class Alone:
         ]
         return [
             (max(seconds + before, float(offsets.max()) + before), offsets[place] + before)
-            for (seconds, offsets), before, (_, place) in zip(found, fetched, asked, strict=True)
+            for (seconds, offsets), before, (_, place, _) in zip(found, fetched, asked, strict=True)
         ]
 
     def held(self) -> tuple[Held, ...]:

@@ -92,7 +92,7 @@ class HardwareCosts:
         self, stage: Stage, assignment: Assignment, slot: Slot, batch: Batch, arriving: Sequence[Cost]
     ) -> Answer:
         w, observes = self._plan.workload, stage.name in self._plan.graph.observers()
-        asked, place = answered(stage, batch, w.samples_per_prompt)
+        asked, place, each = answered(stage, batch, w.samples_per_prompt)
         prompts, responses = self._held_out(assignment, slot) if observes else asked.lengths
         if not len(prompts):
             return cost.sequence(stage.name, arriving), ()
@@ -103,7 +103,7 @@ class HardwareCosts:
             responses,
             self._execution(stage, assignment, trained=False),
             machine if observes else with_logprobs(machine),
-            samples_per_prompt=1 if observes or asked is not batch else w.samples_per_prompt,
+            samples_per_prompt=1 if observes else each,
             policy=Policy(max_rows=assignment.microbatch, cache_bytes=self._cache(stage.name)),
         )
         tree = cost.sequence(stage.name, [*arriving, found.cost])

@@ -30,19 +30,27 @@ def execution_of(
     """Of one item of a stage. trained: it uses weights that are trained in place. items: of a part of the stage.
 
     Micro-batches are packed: as many tokens as `microbatch` samples of the mean length have. Logits are computed in
-    chunks. Engines replay captured graphs where they can.
+    chunks. Beside adapters a model rests in 16 bits, where the job says so. Engines replay captured graphs where
+    they can.
     """
     layout = assignment.parallelism
     layout = layout if items == 1 else replace(layout, dp=layout.dp // items)
     if stage.kind is Kind.GENERATE:
         graphs = cost.stack(facts.engine).serving.graphs
         return Execution(layout, _serving(facts.dtype), assignment.microbatch, graphs=graphs)
+    lora = facts.lora if trained else None
+    if lora is not None:
+        precision = replace(_serving(facts.dtype), gradients="float32", moments="float32")
+    else:
+        precision = _training(facts.dtype, facts.trainer) if trained else _serving(facts.dtype)
     return Execution(
         layout,
-        _training(facts.dtype, facts.trainer) if trained else _serving(facts.dtype),
+        precision,
         assignment.microbatch,
         token_budget=assignment.microbatch * workload.mean_tokens,
         recompute=cast(Recompute, assignment.recompute),  # one of them: a rule of `check`
+        lora_rank=lora.rank if lora is not None else None,
+        lora_targets=lora.targets if lora is not None else "all",
         logits="chunked",
     )
 

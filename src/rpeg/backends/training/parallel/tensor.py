@@ -15,6 +15,7 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from rpeg.backends.adapters import DOWN, UP, is_adapter
 from rpeg.backends.boxes import Box
 from rpeg.backends.headed import Headed
 from rpeg.backends.training.parallel.functions import enter, gather, join, leave, scatter_sum, split
@@ -46,7 +47,8 @@ def cut_tensors(model: Headed, layout: Layout, group: dist.ProcessGroup, *, sequ
             re.fullmatch(pattern + r"\.\w+", name) for pattern, style in styles.items() if style in WHOLE
         )
         within = any(name.startswith(prefix) for prefix in inside) or name.startswith(_norm_prefix(model))
-        cut[name] = replace(placed, owned=placed.owned and rank == 0, partial=heads or (sequence and within))
+        partial = heads or is_adapter(name) or (sequence and within)
+        cut[name] = replace(placed, owned=placed.owned and rank == 0, partial=partial)
     keep_boxes(model, {name: placed.box for name, placed in cut.items()})
     _hook(model, styles, group, sequence)
     _hook_vocabulary(model, cut, group)
@@ -97,6 +99,9 @@ def _dimension(name: str, styles: dict[str, str], model: Headed) -> int | None:
         return 0
     for pattern, style in styles.items():
         if style in STYLES and re.fullmatch(pattern, module):
+            cuts_inputs = STYLES[style] == 1
+            if kind in (DOWN, UP):  # of an adapter the side that is the matrix's own
+                return STYLES[style] if cuts_inputs == (kind == DOWN) else None
             return 0 if kind == "bias" else STYLES[style]
     return None
 

@@ -31,8 +31,11 @@ class Partitioned:
         assert group is not None, "shares are for more than one rank"
         self.group: dist.ProcessGroup = group
         self.ranks, self.rank = dist.get_world_size(group), dist.get_rank(group)
-        self.parameters = dict(named_parameters(model))
-        model.requires_grad_(True)
+        every = dict(named_parameters(model))
+        self.parameters = {name: p for name, p in every.items() if name not in model.frozen}
+        self.frozen = {name: p for name, p in every.items() if name in model.frozen}
+        for name, parameter in every.items():
+            parameter.requires_grad_(name in self.parameters)
         self.local = [self._own(p.detach()) for p in self.parameters.values()]
         self.gradients = [torch.zeros_like(own) for own in self.local]
         self.units = _units(model)
@@ -87,7 +90,7 @@ class Partitioned:
         first = self.grid.index("data") == 0
         return [
             Piece(name, at.shape, at.box, parameter.detach(), at.owned and first)
-            for name, parameter in self.parameters.items()
+            for name, parameter in (*self.parameters.items(), *self.frozen.items())
             for at in (self.layout[name],)
         ]
 
@@ -100,7 +103,7 @@ class Partitioned:
         ]
 
     def storage(self) -> list[Tensor]:
-        return [parameter.detach() for parameter in self.parameters.values()]
+        return [parameter.detach() for parameter in (*self.parameters.values(), *self.frozen.values())]
 
     def scratch(self) -> list[Tensor]:
         return self.gradients
@@ -165,7 +168,7 @@ def _fill_rows(rows: Tensor, whole: Tensor | None) -> None:
 
 def _units(model: Headed) -> list[list[str]]:
     """Names of the parameters of each layer, last layer first, and of all else, which is complete at the end."""
-    names = {id(parameter): name for name, parameter in named_parameters(model)}
+    names = {id(parameter): name for name, parameter in named_parameters(model) if name not in model.frozen}
     layers: list[nn.Module] = list(reversed(model.layers()))
     units = [[names[id(p)] for p in layer.parameters() if id(p) in names] for layer in layers]
     inside = {name for unit in units for name in unit}

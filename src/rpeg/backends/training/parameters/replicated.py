@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from rpeg.backends.boxes import Piece
-from rpeg.backends.headed import named_parameters
+from rpeg.backends.headed import Headed, named_parameters
 from rpeg.backends.training import collectives
 from rpeg.backends.training.grid import Grid
 from rpeg.backends.training.parallel.placed import Layout
@@ -18,42 +18,34 @@ ALIGNMENT_ELEMENTS = 16
 
 
 class Replicated:
-    """One flat buffer for each dtype (and one for experts); parameters and gradients are views of it.
+    """One flat buffer for each dtype (and one for experts); parameters and gradients are views of it. What is frozen
+    beside adapters has buffers of its own.
 
     One buffer makes the all-reduce one collective and the optimizer one kernel, whatever the number of
     parameters. The module must not be moved to another device or dtype afterwards: that would cut the views.
     """
 
-    def __init__(self, model: nn.Module, grid: Grid, layout: Layout, *, trainable: bool) -> None:
+    def __init__(self, model: Headed, grid: Grid, layout: Layout, *, trainable: bool) -> None:
         self.grid, self.layout, self.trainable = grid, layout, trainable
         self.places: dict[str, tuple[int, int, torch.Size]] = {}
+        self.frozen_places: dict[str, tuple[int, int, torch.Size]] = {}
         self.local: list[Tensor] = []
+        self.frozen: list[Tensor] = []
         self.gradients: list[Tensor] = []
         self.axes: list[str] = []
-        buffers: dict[tuple[torch.dtype, bool], list[tuple[str, nn.Parameter]]] = {}
+        buffers: dict[tuple[torch.dtype, bool, bool], list[tuple[str, nn.Parameter]]] = {}
         for name, parameter in named_parameters(model):
-            buffers.setdefault((parameter.dtype, layout[name].expert), []).append((name, parameter))
-        for (_, expert), named in buffers.items():
-            self._flatten(named, trainable)
+            key = parameter.dtype, layout[name].expert, name in model.frozen
+            buffers.setdefault(key, []).append((name, parameter))
+        for (_, expert, frozen), named in buffers.items():
+            if frozen:
+                flat, _ = _flatten(named, len(self.frozen), self.frozen_places, trainable=False)
+                self.frozen.append(flat)
+                continue
+            flat, gradient = _flatten(named, len(self.local), self.places, trainable=trainable)
+            self.local.append(flat)
+            self.gradients.append(gradient)
             self.axes.append("expert_data" if expert else "data")
-
-    def _flatten(self, named: list[tuple[str, nn.Parameter]], trainable: bool) -> None:
-        """Padding between parameters is zero and stays so: it has no gradient, and zero decays to zero."""
-        starts, total = [], 0
-        for _, parameter in named:
-            starts.append(total)
-            total += -(-parameter.numel() // ALIGNMENT_ELEMENTS) * ALIGNMENT_ELEMENTS
-        flat = torch.zeros(total, dtype=named[0][1].dtype, device=named[0][1].device)
-        gradient = torch.zeros_like(flat) if trainable else flat[:0]
-        for start, (name, parameter) in zip(starts, named, strict=True):
-            self.places[name] = (len(self.local), start, parameter.shape)
-            view = _part(flat, start, parameter.shape)
-            view.copy_(parameter.detach())
-            parameter.data = view
-            parameter.requires_grad_(trainable)
-            parameter.grad = _part(gradient, start, parameter.shape) if trainable else None
-        self.local.append(flat)
-        self.gradients.append(gradient)
 
     def zero_gradients(self) -> None:
         for gradient in self.gradients:
@@ -91,17 +83,20 @@ class Replicated:
         pass
 
     def weights(self) -> list[Piece]:
-        return self.placed(self.local)
+        return [*self.placed(self.local), *self._pieces(_views(self.frozen, self.frozen_places))]
 
     def placed(self, local: Sequence[Tensor]) -> list[Piece]:
+        return self._pieces(self._views(local))
+
+    def _pieces(self, views: Iterable[tuple[str, Tensor]]) -> list[Piece]:
         return [
             Piece(name, at.shape, at.box, tensor, at.owned and self._is_first(at.expert))
-            for name, tensor in self._views(local)
+            for name, tensor in views
             for at in (self.layout[name],)
         ]
 
     def storage(self) -> list[Tensor]:
-        return self.local
+        return [*self.local, *self.frozen]
 
     def scratch(self) -> list[Tensor]:
         return self.gradients if self.trainable else []
@@ -113,8 +108,41 @@ class Replicated:
         return self.grid.index("expert_data" if expert else "data") == 0
 
     def _views(self, local: Sequence[Tensor]) -> Iterator[tuple[str, Tensor]]:
-        for name, (buffer, start, shape) in self.places.items():
-            yield name, _part(local[buffer], start, shape)
+        return _views(local, self.places)
+
+
+def _flatten(
+    named: list[tuple[str, nn.Parameter]],
+    number: int,
+    places: dict[str, tuple[int, int, torch.Size]],
+    *,
+    trainable: bool,
+) -> tuple[Tensor, Tensor]:
+    """Buffer `number` of these parameters, and of their gradients, empty where there are none; notes where they lie.
+
+    Padding between parameters is zero and stays so: it has no gradient, and zero decays to zero.
+    """
+    starts, total = [], 0
+    for _, parameter in named:
+        starts.append(total)
+        total += -(-parameter.numel() // ALIGNMENT_ELEMENTS) * ALIGNMENT_ELEMENTS
+    flat = torch.zeros(total, dtype=named[0][1].dtype, device=named[0][1].device)
+    gradient = torch.zeros_like(flat) if trainable else flat[:0]
+    for start, (name, parameter) in zip(starts, named, strict=True):
+        places[name] = (number, start, parameter.shape)
+        view = _part(flat, start, parameter.shape)
+        view.copy_(parameter.detach())
+        parameter.data = view
+        parameter.requires_grad_(trainable)
+        parameter.grad = _part(gradient, start, parameter.shape) if trainable else None
+    return flat, gradient
+
+
+def _views(
+    buffers: Sequence[Tensor], places: Mapping[str, tuple[int, int, torch.Size]]
+) -> Iterator[tuple[str, Tensor]]:
+    for name, (buffer, start, shape) in places.items():
+        yield name, _part(buffers[buffer], start, shape)
 
 
 def _part(flat: Tensor, start: int, shape: torch.Size) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -39,10 +39,13 @@ class Sharded:
     ) -> None:
         self.grid, self.layout, self.reduce_every_microbatch = grid, layout, reduce_every_microbatch
         device = next(model.parameters()).device
-        model.requires_grad_(trainable)
+        for name, parameter in named_parameters(model):
+            parameter.requires_grad_(trainable and name not in model.frozen)
         self.root = _shard(model, _mesh(grid, device.type), compute_dtype)
-        self.parameters: dict[str, Any] = dict(named_parameters(model))
+        every: dict[str, Any] = dict(named_parameters(model))
+        self.parameters = {name: p for name, p in every.items() if name not in model.frozen}
         self.local = [parameter.detach().to_local() for parameter in self.parameters.values()]
+        self.frozen = {name: p.detach().to_local() for name, p in every.items() if name in model.frozen}
 
     def zero_gradients(self) -> None:
         for parameter in self.parameters.values():
@@ -72,19 +75,22 @@ class Sharded:
 
     def weights(self) -> list[Piece]:
         self.release()
-        return self.placed(self.local)
+        return [*self.placed(self.local), *self._pieces(self.frozen.items())]
 
     def placed(self, local: Sequence[Tensor]) -> list[Piece]:
+        return self._pieces(zip(self.parameters, local, strict=True))
+
+    def _pieces(self, named: Iterable[tuple[str, Tensor]]) -> list[Piece]:
         ranks, rank = self.grid.size("shard"), self.grid.index("shard")
         first = self.grid.index("replica") == 0
         return [
             Piece(name, at.shape, at.box.chunk(0, ranks, rank), tensor, at.owned and first)
-            for name, tensor in zip(self.parameters, local, strict=True)
+            for name, tensor in named
             for at in (self.layout[name],)
         ]
 
     def storage(self) -> list[Tensor]:
-        return self.local
+        return [*self.local, *self.frozen.values()]
 
     def scratch(self) -> list[Tensor]:
         self.zero_gradients()
