@@ -29,7 +29,8 @@ def handed_over(finished: Iterable[Response], unfinished: Iterable[Request]) -> 
     going_on = [_response(request) for request in unfinished]
     responses = sorted([*finished, *going_on], key=lambda response: response.id)
     late = {response.id for response in going_on}
-    batch = to_samples(responses)
+    # Every token with its number, what a tool has written too: which those are is in a column of its own.
+    batch = to_samples(replace(r, drawn=np.ones(len(r), dtype=np.bool_)) for r in responses)
     finish = np.where([response.id in late for response in responses], UNFINISHED, batch.sample["finish"])
     drawn = np.concatenate([response.drawn for response in responses]) if responses else np.zeros(0, bool)
     return replace(

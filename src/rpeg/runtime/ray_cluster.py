@@ -46,7 +46,7 @@ def ray_cluster(workers: int, address: str | None) -> Iterator[str]:
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "rpeg"}
     if address is None:
         options |= {
-            "address": "local",  # whatever other Ray runs on this machine
+            "address": "local",  # one that runs already, which Ray would otherwise join, is somebody else's
             "num_cpus": workers,
             "include_dashboard": False,
             "_node_ip_address": LOOPBACK,

@@ -251,10 +251,12 @@ class Scheduler:
 
     def _handed_over(self, item: Item) -> tuple[int, ...]:
         """The samples that the other items of a generator have begun and not finished."""
-        others = (task for task in self.lowered.tasks_of(item.name) if task.hands_over)
-        begun = sorted(i for task in others for i in self._begun_by(task, item.step))
-        finished = self._arrived.get((item.step, item.name), {})
-        return tuple(i for i in begun if i not in finished)
+        others = [task for task in self.lowered.tasks_of(item.name) if task.hands_over]
+        begun = {i for task in others for i in self._begun_by(task, item.step)}
+        for task in others:
+            for part in task.makes:
+                begun.difference_update(self._produced[task.slot.at(item.step), part][0])
+        return tuple(sorted(begun))
 
     def _arrivals(self, step: int, task: Task) -> list[Mapping[int, tuple[int, int]]]:
         """What has arrived of each generator that an item takes samples of."""
