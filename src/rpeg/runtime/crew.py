@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -17,7 +16,7 @@ from rpeg.runtime.driver import Driver
 from rpeg.runtime.failure import error_text
 from rpeg.runtime.in_process import HereHandle
 from rpeg.runtime.model_files import model_files
-from rpeg.runtime.ray_cluster import LOOPBACK, RayHandle, ray_cluster
+from rpeg.runtime.ray_cluster import LOOPBACK, RayHandle, Seat, ray_cluster, seats
 from rpeg.runtime.recorder import Recorder
 from rpeg.runtime.run_directory import Checkpoint, RunDirectory
 from rpeg.runtime.train import Options, interrupts
@@ -48,27 +47,31 @@ async def run_stretch(
     """Runs the steps on real workers, which are gone when it returns; the driver when it has ended."""
     lanes, models = _lanes(plan), model_files(job, plan.graph)
     view.on_stage(f"starting {len(lanes)} workers")
-    address, host = cluster(), HereHandle if options.in_process else RayHandle
+    address = cluster()
+    here = nullcontext(dict.fromkeys(lanes, Seat(address)))
     beats = None if options.in_process else options.heartbeat_seconds
-    handles: dict[str, Hosted] = {
-        s.lane: host(s) for s in stations(job, plan, models, lanes, address, trace, start, beats)
-    }
-    vigil = Vigil(trace, lanes, beats, options.predicted_bytes) if beats is not None else None
-    work = _work(job, plan, run, start, trace, options, view, handles, vigil)
-    try:
-        return await (work if vigil is None else vigil.over(work))
-    except (RpegError, OSError):
-        raise
-    except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
-    except Exception as error:  # noqa: BLE001 - a worker that cannot start dies of anything
-        raise RunError(error_text(error)) from None
-    finally:
-        for handle in handles.values():
-            handle.end()
+    with here if options.in_process else seats(plan, lanes, options.address, address, trace) as places:
+        addresses = {lane: seat.address for lane, seat in places.items()}
+        handles: dict[str, Hosted] = {
+            s.lane: HereHandle(s) if options.in_process else RayHandle(s, places[s.lane])
+            for s in stations(job, plan, models, addresses, trace, start, beats)
+        }
+        vigil = Vigil(trace, lanes, beats, options.predicted_bytes) if beats is not None else None
+        work = drive(job, plan, run, start, trace, options, view, handles, vigil)
+        try:
+            return await (work if vigil is None else vigil.over(work))
+        except (RpegError, OSError):
+            raise
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
+        except Exception as error:  # noqa: BLE001 - a worker that cannot start dies of anything
+            raise RunError(error_text(error)) from None
+        finally:
+            for handle in handles.values():
+                handle.end()
 
 
-async def _work(
+async def drive(
     job: Job,
     plan: Plan,
     run: RunDirectory,
@@ -77,8 +80,9 @@ async def _work(
     options: Options,
     view: Recorder,
     handles: Mapping[str, Hosted],
-    vigil: Vigil | None,
+    vigil: Vigil | None = None,
 ) -> Driver:
+    """The run itself, on workers that are there."""
     devices = {lane: handle for lane, handle in handles.items() if not handle.station.is_host}
     broadcasts = await _ready(handles, devices, view, options.start_seconds)
     keep = Checkpoints(run, job.checkpoint.every, job.checkpoint.keep, job.seed)
@@ -103,7 +107,7 @@ async def _ready(
     view.on_stage("loading models")
     call = partial(call_all, within_seconds=within_seconds)
     points = await call(handles, "meeting_point", doing="starting")
-    meeting_point = points[next(iter(devices))]
+    meeting_point = next(points[lane] for lane, handle in devices.items() if handle.station.rank == 0)
     await call(handles, "prepare", meeting_point, doing="loading models")
     broadcasts: dict[tuple[str, int], list[object]] = {}
     for references in (await call(devices, "publish_initial", doing="publishing weights")).values():
@@ -129,17 +133,19 @@ def stations(
     job: Job,
     plan: Plan,
     models: Mapping[str, str],
-    lanes: list[str],
-    address: str,
+    addresses: Mapping[str, str],
     trace: Path,
     start: Checkpoint | None,
     heartbeat_seconds: float | None,
 ) -> Iterator[Station]:
-    """One for each lane that the plan uses; device workers are ranked by their device's number."""
+    """One for each lane that the plan uses; device workers are ranked by their device's number.
+
+    addresses: of the node of each lane.
+    """
     used = {i for a in plan.assignments for i in getattr(a.block, "ids", ())}
     by_rank = tuple(device_lane(i) for i in sorted(used))
     devices = {device_lane(i): i for i in used}
-    for lane in lanes:
+    for lane, address in addresses.items():
         index = devices.get(lane)
         kind = plan.cluster.device(index).kind.name if index is not None else "cpu"
         on_cpu = kind == "cpu"
@@ -149,7 +155,7 @@ def stations(
             rank=by_rank.index(lane) if lane in devices else None,
             lanes_by_rank=by_rank,
             device="cpu" if on_cpu else "cuda:0",
-            core=index % (os.cpu_count() or 1) if index is not None and on_cpu else None,
+            core=index if on_cpu else None,
             address=address,
             plan=plan,
             job=job,
