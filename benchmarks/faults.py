@@ -213,7 +213,7 @@ def _inflict(kind: str, struck: Struck, process: subprocess.Popen[bytes], draw: 
             time.sleep(0.1)
         struck.orphans_seconds = max(struck.orphans_seconds, time.monotonic() - began)
     elif victim is not None:
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):  # it is being replaced
             if kind == "memory":
                 now = psutil.Process(victim).memory_info().vms
                 resource.prlimit(victim, resource.RLIMIT_AS, (now, now))
