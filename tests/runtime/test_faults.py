@@ -23,6 +23,7 @@ from rpeg.job import Job, dump_job
 from rpeg.plan import write_plan
 from rpeg.runtime import Options, RunDirectory, StepRecord, prepare_directory, train
 from rpeg.runtime.heartbeat import Beat, beat_file
+from rpeg.runtime.vigil import is_gone
 from rpeg.trace import Entry, What, read_traces
 from rpeg.verify import prove_run
 from runtime.runs import Ran, Silent, make_job, plan_for, run, tiny_model
@@ -105,6 +106,9 @@ def test_a_run_goes_on_whatever_befalls_its_workers(model: Path, undisturbed: Ra
     assert len(traces) == 4
     assert prove_run(traces).findings == ()
     assert is_equal(undisturbed, tmp_path / "run")
+    beats = [beat for file in (tmp_path / "run").glob("trace-*/beats/*.json") if (beat := Beat.read(file))]
+    assert len(beats) == 8
+    assert all(is_gone(beat) for beat in beats), "a run that has ended leaves no process"
     recorded = [record["step"] for record in directory.steps_recorded()]
     assert recorded == list(range(STEPS))
 

@@ -175,7 +175,7 @@ def conduct(
                 with asyncio.Runner(loop_factory=loop) as runner:
                     driver = runner.run(crew(trace, recorder))
             except WorkerFailed as error:
-                report = f"{error.report}\n{_how_to_resume(run)}".lstrip()
+                report = f"{error.report}\n{_how_to_resume(run)}".lstrip("\n")
                 raise WorkerFailed(error.failure, report) from None
             except RunError as error:
                 raise RunError(f"{error}\n{_how_to_resume(run)}") from None
