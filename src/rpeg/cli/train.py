@@ -85,7 +85,7 @@ def command(
     scale = scale_of(fake) if fake is not None else None
     job = load_job(job_file)
     if fake is None:
-        _check_runs_here(job)
+        _check_runs_here(job, address)
     from rpeg.report.live import make_view
     from rpeg.runtime import Options, prepare_directory, train
 
@@ -117,22 +117,23 @@ def command(
         raise typer.Exit(INTERRUPTED)
 
 
-def _check_runs_here(job: Job) -> None:
-    """InputError for a job that is for described hardware: there is nothing here to run it on."""
+def _check_runs_here(job: Job, address: str | None) -> None:
+    """InputError for a job that is for described hardware, where no cluster is named that may have it."""
     from rpeg.errors import InputError
 
-    if not job.is_local:
-        missing = [
-            m.name
-            for m in job.algorithm.graph().models
-            if job.models.source(m.name, planned=True).directory is None
-        ]
-        weights = f" The weights of {', '.join(missing)} are not on this machine either." if missing else ""
-        raise InputError(
-            f"job {job.name} is for {job.hardware.name}, which is planned for and not run here.{weights} "
-            "`rpeg plan` and `rpeg simulate` take it, and `rpeg train --fake virtual` runs it on fake devices; to train "
-            "on this machine, set cluster: {cpu: N} and a model that is here."
-        )
+    if job.is_local:
+        return
+    graph = job.algorithm.graph()
+    lacking = [m.name for m in graph.models if job.models.source(m.name, planned=True).directory is None]
+    if address is not None and not lacking:
+        return
+    weights = f" The weights of {', '.join(lacking)} are not on this machine either." if lacking else ""
+    raise InputError(
+        f"job {job.name} is for {job.hardware.name}, which is planned for and not run here.{weights} `rpeg plan` and "
+        "`rpeg simulate` take it, `rpeg train --address` runs it on a Ray cluster that has such devices, and "
+        "`rpeg train --fake virtual` on fake ones; to train on this machine, set cluster: {cpu: N} and a model that is "
+        "here."
+    )
 
 
 def _job_with(job: Job, output: Path | None, steps: int | None, file: str) -> Job:
