@@ -31,6 +31,7 @@ import yaml
 from rich.console import Console
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
+import _processes
 from rpeg.backends.training.checkpoint import read_weights
 from rpeg.cluster import local
 from rpeg.errors import RpegError
@@ -142,7 +143,11 @@ def run(job: Job, layout: str, processes: int, structure: str) -> Ran:
     directory, chosen, start = prepare_directory(job, plan, options)
     assert chosen is not None
     began = time.monotonic()
-    outcome = train(job, chosen, directory, start, options, PlainView(Console(quiet=True), job.steps))
+    view = PlainView(Console(quiet=True), job.steps)
+    if processes == 1:
+        outcome = train(job, chosen, directory, start, options, view)
+    else:
+        outcome = _processes.train(job, chosen, directory, options, view)
     seconds = time.monotonic() - began
     last = directory.checkpoints()[-1].path
     weights = {path.name: read_weights(path) for path in last.iterdir() if path.is_dir()}

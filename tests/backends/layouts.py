@@ -70,7 +70,12 @@ def alone(directory: Path, *, experts: bool = False) -> dict[str, Any]:
 
 
 def _model(experts: bool) -> PolicyModel:
-    return tiny_mixture() if experts else tiny_model(("lm", "value"))
+    return tiny_mixture() if experts else dense()
+
+
+def dense(seed: int = 0) -> PolicyModel:
+    """With a layer for each chunk of two stages."""
+    return tiny_model(("lm", "value"), seed=seed, layers=4)
 
 
 def _wide() -> PolicyModel:
@@ -132,7 +137,8 @@ def _visit(
         found["continued"] = exercise(other, directory / f"{number}-continued", STEPS)["metrics"]
         wide = Trainer(_wide(), grid=grid, optimizer=CONFIG)
         found["parameter_bytes"], found["moment_bytes"] = wide.parameter_bytes(), wide.optimizer_bytes()
-        found["collectives"] = counted(wide)
+        if parallelism.vpp == 1:  # torch's counter loses its place where chunks of a module run by themselves
+            found["collectives"] = counted(wide)
     return found
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from math import prod
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rpeg.backends.training.grid import partitions
-from rpeg.backends.training.parallel.pipeline import one_forward_one_backward
 from rpeg.plan import Parallelism
 
 DEGREES = st.integers(1, 3)
@@ -57,39 +55,3 @@ def test_ranks_of_a_replica_share_its_samples(p: Parallelism) -> None:
             assert sorted(replicas) == list(range(p.dp))
         if axis in ("tp", "cp", "pp", "model", "tied"):
             assert len(set(replicas)) == 1
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 9), st.integers(1, 5))
-def test_a_stage_holds_as_many_microbatches_as_stages_follow_and_one(count: int, stages: int) -> None:
-    for stage in range(stages):
-        held, most, seen = set[int](), 0, []
-        for kind, number in one_forward_one_backward(count, stages, stage):
-            if kind == "forward":
-                held.add(number)
-            else:
-                held.remove(number)
-                seen.append(number)
-            most = max(most, len(held))
-        assert seen == list(range(count))
-        assert not held
-        assert most == min(count, stages - stage)
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.integers(0, 9), st.integers(1, 4))
-def test_a_pipeline_does_not_deadlock(count: int, stages: int) -> None:
-    """Stages one after another, each as far as what it waits for has been sent."""
-    passes = [list(one_forward_one_backward(count, stages, stage)) for stage in range(stages)]
-    done: set[tuple[int, str, int]] = set()
-    at = [0] * stages
-    for _ in range(prod((2 * count + 1, stages))):
-        for stage in range(stages):
-            while at[stage] < len(passes[stage]):
-                kind, number = passes[stage][at[stage]]
-                before = (stage - 1, kind, number) if kind == "forward" else (stage + 1, kind, number)
-                if 0 <= before[0] < stages and before not in done:
-                    break
-                done.add((stage, kind, number))
-                at[stage] += 1
-    assert at == [len(p) for p in passes]

@@ -39,6 +39,7 @@ def changed(stage: str, **fields: object) -> Plan:
         {"parallelism": Parallelism(dp=2, zero=1)},
         {"parallelism": Parallelism(tp=2, sequence_parallel=True)},
         {"parallelism": Parallelism(pp=2)},
+        {"parallelism": Parallelism(pp=2, vpp=2)},
         {"parallelism": Parallelism(cp=2)},
         {"recompute": "selective"},
         {"offload": "optimizer"},
@@ -66,6 +67,7 @@ def test_experts_are_dealt_where_there_are_some() -> None:
         ),
         (replace(LLAMA, ffn=127), Parallelism(tp=2), "does not divide the 127 units"),
         (replace(LLAMA, layers=1), Parallelism(pp=2), "pp 2 is more than the 1 layers of small; use pp 1"),
+        (LLAMA, Parallelism(pp=2, vpp=3), "pp 2 × vpp 3 is more than the 4 layers of small"),
         (replace(LLAMA, kv_heads=1), Parallelism(cp=2), "cp 2 with tp 1 does not divide the 1 key"),
         (replace(LLAMA, window=8), Parallelism(cp=2), "within a window of 8"),
         (LLAMA, Parallelism(dp=2, ep=2), "small has no experts to deal to ep 2; use dp"),
@@ -87,7 +89,11 @@ def test_what_does_not_divide_a_model_is_refused_with_both_numbers(
     ("stage", "fields", "said"),
     [
         ("generate", {"parallelism": Parallelism(pp=2)}, "pp 2; generation is cut by tp alone"),
-        ("train_actor", {"parallelism": Parallelism(pp=2, vpp=2)}, "vpp 2; stages of a pipeline"),
+        (
+            "train_actor",
+            {"parallelism": Parallelism(dp=2, vpp=2)},
+            "vpp 2 with pp 1 and zero 0; chunks are of",
+        ),
         ("train_actor", {"parallelism": Parallelism(dp=2, ep=2, zero=3)}, "ep 2 with tp 1 and zero 3"),
         ("train_actor", {"parallelism": Parallelism(dp=2, ep=3)}, "ep 3, which does not divide dp 2"),
         (

@@ -21,7 +21,8 @@ class Headed(nn.Module):
     are not trained, where others beside them are (`adapters`).
 
     What `training.parallel` makes of it on one rank: is_first, is_last: whether it embeds tokens and has the heads.
-    vocabulary: where the head gives logits of a part of it. align: rows of tokens are padded to a multiple of it.
+    vocabulary: where the head gives logits of a part of it. align: rows of tokens are padded to a multiple of it. chunks,
+    chunk: parts of its layers that are far from each other in the whole model, and which of them runs.
     """
 
     frozen: frozenset[str] = frozenset()
@@ -29,12 +30,18 @@ class Headed(nn.Module):
     is_first = is_last = True
     vocabulary: Vocabulary | None = None
     align = 1
+    chunks, chunk = 1, 0
 
     def __init__(self, hf: Any, heads: tuple[str, ...]) -> None:
         super().__init__()
         self.hf: Any = hf
         self.heads = heads
         self.vocab_size = int(hf.config.get_text_config().vocab_size)
+
+    @property
+    def ends_here(self) -> bool:
+        """Whether what runs ends with the heads."""
+        return self.is_last and self.chunk == self.chunks - 1
 
     @property
     def backbone(self) -> Any:

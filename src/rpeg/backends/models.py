@@ -88,7 +88,7 @@ class PolicyModel(Headed):
         """
         length = tokens.shape[1]
         hidden = self._hidden(tokens, positions, arriving)
-        if not self.is_last:
+        if not self.ends_here:
             return {"hidden": hidden}
         if self.context is None:
             if self.align > 1:

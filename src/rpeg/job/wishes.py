@@ -68,6 +68,9 @@ class StageLayout(Section):
     )
     tp: Degree | None = Field(default=None, description="degree of tensor parallelism")
     pp: Degree | None = Field(default=None, description="pipeline stages")
+    vpp: Degree | None = Field(
+        default=None, description="chunks of layers that each pipeline stage holds, interleaved"
+    )
     dp: Degree | None = Field(default=None, description="data-parallel replicas")
     cp: Degree | None = Field(default=None, description="degree of context parallelism")
     ep: Degree | None = Field(default=None, description="degree of expert parallelism")
@@ -98,7 +101,7 @@ class StageLayout(Section):
     @property
     def cuts(self) -> bool:
         """Whether anything is said of how the model is cut."""
-        return not {"tp", "pp", "dp", "cp", "ep", "zero"}.isdisjoint(self.given)
+        return not {"tp", "pp", "vpp", "dp", "cp", "ep", "zero"}.isdisjoint(self.given)
 
 
 class Wishes(Section):

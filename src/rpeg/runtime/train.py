@@ -245,7 +245,7 @@ async def _run(
             s.lane: HereHandle(s) if options.in_process else RayHandle(s, places[s.lane])
             for s in stations(job, plan, models, addresses, trace, start, beats)
         }
-        work = _work(job, plan, run, start, trace, options, view, handles)
+        work = drive(job, plan, run, start, trace, options, view, handles)
         try:
             if beats is None:
                 return await work
@@ -259,7 +259,7 @@ async def _run(
             raise RunError(error_text(error)) from None
 
 
-async def _work(
+async def drive(
     job: Job,
     plan: Plan,
     run: RunDirectory,
@@ -269,6 +269,7 @@ async def _work(
     view: Recorder,
     handles: Mapping[str, Hosted],
 ) -> Driver:
+    """The run itself, on workers that are there."""
     devices = {lane: handle for lane, handle in handles.items() if not handle.station.is_host}
     broadcasts = await _ready(handles, devices, view, options.start_seconds)
     keep = Checkpoints(run, job.checkpoint.every, job.checkpoint.keep, job.seed)

@@ -66,6 +66,7 @@ def cut(wish: StageLayout, free: Parallelism, devices: int, *, generates: bool) 
         tp=tp,
         pp=pp,
         cp=cp,
+        vpp=wish.vpp or 1,
         ep=wish.ep or free.ep,
         zero=zero if dp * cp > 1 else 0,
         shard=shard,

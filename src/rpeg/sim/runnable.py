@@ -51,8 +51,11 @@ def _layout(plan: Plan, stage: Stage, a: Assignment) -> Iterator[str]:
     ascending = tuple(sorted(a.block.ids))
     if (_cuts(p) or p.shard) and a.block.ids != ascending:  # process groups number their ranks so
         yield f"stage {stage.name} is cut over devices {a.block.ids}; name them in ascending order: {ascending}"
-    if p.vpp > 1:
-        yield f"stage {stage.name} has vpp {p.vpp}; stages of a pipeline are not interleaved here: use 1"
+    if p.vpp > 1 and (p.pp == 1 or p.zero > 1):
+        yield (
+            f"stage {stage.name} has vpp {p.vpp} with pp {p.pp} and zero {p.zero}; chunks are of a pipeline of 2 or more "
+            "stages, whose gradients are whole: use zero 0 or 1, or vpp 1"
+        )
     if p.ep > 1 and (p.tp > 1 or p.zero):
         yield f"stage {stage.name} has ep {p.ep} with tp {p.tp} and zero {p.zero}; with experts apart use tp 1 and zero 0"
     if p.ep > p.dp * p.cp or p.dp * p.cp % p.ep:

@@ -72,5 +72,5 @@ class GenerationAhead(Transform):
 
     @classmethod
     def candidates(cls, graph: Graph) -> Iterator[Self]:
-        """None: a plan has it where a job asks for it, since no prediction counts what it brings."""
+        """None: a plan has it where a job asks for it, and a prediction says what it brings."""
         yield from ()

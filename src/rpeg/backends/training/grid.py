@@ -19,6 +19,8 @@ AXES: Mapping[str, tuple[str, ...]] = {
     "cp": ("cp",),
     "pp": ("pp",),
     "pp_back": ("pp",),
+    "pp_around": ("pp",),
+    "pp_around_back": ("pp",),
     "dp": ("shard", "replica"),
     "data": ("cp", "shard", "replica"),
     "block": ("tp", "cp", "shard", "replica", "pp"),
@@ -36,8 +38,10 @@ ranks with the same shards. model: ranks that hold different parts of one model 
 experts, expert_data: ranks with the same ones.
 """
 EXPERT_AXES = ("ep", "expert_data")
+WAYS = ("pp_back", "pp_around", "pp_around_back")
+"""Of a pipeline, beside `pp`: each way of its messages has a group of its own; around, where stages are interleaved."""
 
-Groups = dict[tuple[tuple[int, ...], bool], "dist.ProcessGroup | None"]
+Groups = dict[tuple[tuple[int, ...], str], "dist.ProcessGroup | None"]
 
 
 @dataclass(frozen=True)
@@ -92,13 +96,13 @@ def make_grid(
     """The grid of this process over these global ranks; None where it is not among them.
 
     Collective over the whole world: every process makes the same groups in the same order. made: groups so far, by
-    their ranks; one is made only once, but for a pipeline's gradients, which have theirs.
+    their ranks; one is made only once, but for the ways of a pipeline.
     """
     mine: dict[str, dist.ProcessGroup] = {}
     me = dist.get_rank()
     for axis, members in partitions(parallelism):
         chosen = tuple(ranks[i] for i in members)
-        key = (chosen, axis == "pp_back")
+        key = (chosen, axis if axis in WAYS else "")
         if key not in made:
             group = new_group(list(chosen))
             made[key] = group if isinstance(group, dist.ProcessGroup) else None
@@ -112,6 +116,8 @@ def partitions(parallelism: Parallelism) -> Iterator[tuple[str, tuple[int, ...]]
     """(axis, places in the block) of every group of more than one rank."""
     for axis, varying in AXES.items():
         if axis in ("shard", "replica") and not parallelism.zero:
+            continue
+        if axis.startswith("pp_around") and parallelism.vpp == 1:
             continue
         places = _expert_places(parallelism) if axis in EXPERT_AXES else _places(parallelism)
         together: dict[tuple[int, ...], list[int]] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from rpeg.backends.headed import Headed
 from rpeg.backends.models import Wanted
 from rpeg.backends.training.grid import Grid
 from rpeg.backends.training.microbatch import MicroBatch
-from rpeg.backends.training.parallel.pipeline import Neighbours, one_forward_one_backward
+from rpeg.backends.training.parallel.pipeline import Neighbours, Ways, one_forward_one_backward
 from rpeg.backends.training.parameters import Parameters
 from rpeg.backends.training.tally import Loss, Tally
 
@@ -28,6 +29,7 @@ class Flight:
     micro: MicroBatch
     out: dict[str, Tensor]
     arriving: Tensor | None
+    chunk: int = 0
 
 
 class Passes:
@@ -48,28 +50,29 @@ class Passes:
         self.model, self.parameters, self.grid = model, parameters, grid
         self.compute_dtype, self.hidden_dtype = compute_dtype, hidden_dtype
         self.device = next(model.parameters()).device
-        group, back = grid.group("pp"), grid.group("pp_back")
-        self.neighbours = Neighbours(group, back) if group is not None and back is not None else None
+        self.neighbours = _neighbours(grid)
 
     @property
     def is_last(self) -> bool:
         """Whether losses and results are computed here."""
         return self.neighbours is None or self.neighbours.is_last
 
-    def forward(self, micro: MicroBatch, wanted: Wanted) -> Flight:
-        """The model on a micro-batch, see `PolicyModel.forward`; what a stage makes is on its way to the next."""
+    def forward(self, micro: MicroBatch, wanted: Wanted, chunk: int = 0) -> Flight:
+        """The model, or one of its chunks, on a micro-batch, see `PolicyModel.forward`; what a stage makes is on its way
+        to the next."""
+        self.model.chunk = chunk
         if self.neighbours is None:
             with self.autocast():
                 return Flight(micro, self._call(micro, wanted, None), None)
         arriving = None
-        if self.neighbours.stage:
+        if self.neighbours.stage or chunk:
             arriving = self.neighbours.receive(self._hidden_shape(micro), -1, self.hidden_dtype, self.device)
             arriving.requires_grad_(torch.is_grad_enabled())
         with self.autocast():
             out = self._call(micro, wanted, arriving)
-        if not self.is_last:
+        if not self.model.ends_here:
             self.neighbours.send(out["hidden"].to(self.hidden_dtype), 1)
-        return Flight(micro, out, arriving)
+        return Flight(micro, out, arriving, chunk)
 
     def _call(self, micro: MicroBatch, wanted: Wanted, arriving: Tensor | None) -> dict[str, Tensor]:
         out: dict[str, Tensor] = self.model(
@@ -80,7 +83,8 @@ class Passes:
     def backward(self, flight: Flight, loss: Loss, tally: Tally, *, last: bool) -> None:
         """Adds a micro-batch's gradient. last: of the minibatch."""
         self.parameters.before_backward(last)
-        if self.is_last or self.neighbours is None:
+        self.model.chunk = flight.chunk  # layers that are computed again are those of the chunk
+        if self.model.ends_here or self.neighbours is None:
             _total(flight, loss, tally).backward()  # type: ignore[no-untyped-call]
         else:
             hidden = flight.out["hidden"]
@@ -93,13 +97,16 @@ class Passes:
 
     def train(self, micros: Sequence[MicroBatch], loss: Loss, wanted: Wanted, tally: Tally) -> None:
         """The gradients of all micro-batches of a minibatch."""
-        stages, stage = self.grid.size("pp"), self.grid.index("pp")
-        flights: dict[int, Flight] = {}
-        for kind, number in one_forward_one_backward(len(micros), stages, stage):
-            if kind == "forward":
-                flights[number] = self.forward(micros[number], wanted)
+        order = one_forward_one_backward(
+            len(micros), self.grid.size("pp"), self.grid.index("pp"), self.model.chunks
+        )
+        passes, flights = list(order), dict[tuple[int, int], Flight]()
+        for one in passes:
+            key = one.number, one.chunk
+            if one.kind == "forward":
+                flights[key] = self.forward(micros[one.number], wanted, one.chunk)
             else:
-                self.backward(flights.pop(number), loss, tally, last=number == len(micros) - 1)
+                self.backward(flights.pop(key), loss, tally, last=one is passes[-1])
         self.settle()
 
     def infer(
@@ -107,8 +114,7 @@ class Passes:
     ) -> dict[str, list[Tensor]]:
         """What is wanted of each micro-batch that is no dummy, the same on all stages."""
         parts: dict[str, list[Tensor]] = {name: [] for name in names}
-        for micro in micros:
-            out = self.forward(micro, wanted).out
+        for micro, out in self._outputs(micros, wanted):
             if not micro.dummy:
                 for name in names:
                     parts[name].append(out[name] if self.is_last else self._room(micro))
@@ -121,6 +127,16 @@ class Passes:
                     whole = self.neighbours.from_last(torch.cat(parts[name]))
                     parts[name] = list(torch.split(whole, sizes))
         return parts
+
+    def _outputs(
+        self, micros: Iterator[MicroBatch], wanted: Wanted
+    ) -> Iterator[tuple[MicroBatch, dict[str, Tensor]]]:
+        """What the last chunk makes of each. As many micro-batches as there are stages go through a chunk in turn."""
+        while together := list(islice(micros, self.grid.size("pp"))):
+            for chunk in range(self.model.chunks - 1):
+                for micro in together:
+                    self.forward(micro, wanted, chunk)
+            yield from ((micro, self.forward(micro, wanted, self.model.chunks - 1).out) for micro in together)
 
     def settle(self) -> None:
         """Waits until nothing is on its way from here."""
@@ -142,6 +158,13 @@ class Passes:
     def _room(self, micro: MicroBatch) -> Tensor:
         dtype = torch.float64 if self.hidden_dtype is torch.float64 else torch.float32
         return torch.empty(len(micro.targets), dtype=dtype, device=self.device)
+
+
+def _neighbours(grid: Grid) -> Neighbours | None:
+    forward, back = grid.group("pp"), grid.group("pp_back")
+    if forward is None or back is None:
+        return None
+    return Neighbours(Ways(forward, back, grid.group("pp_around"), grid.group("pp_around_back")))
 
 
 def _total(flight: Flight, loss: Loss, tally: Tally) -> Tensor:

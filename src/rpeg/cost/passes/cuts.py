@@ -52,7 +52,7 @@ def cut_over(passes: Passes, layout: Parallelism, timing: Timing) -> list[Cost]:
     least = passes.least_seconds * count
     layers = [spread(cost, least * cost.seconds / shares, ranks) for cost in passes.layers]
     head = passes.head.scaled(1 / ranks) if passes.head else None
-    stages = list(_stages(passes.architecture.layers, layout.pp))
+    stages = list(_stages(passes.architecture.layers, layout))
     made = [_stage(passes, layers, head, layout, timing, held, end) for held, end in stages]
     slowest = max(made, key=_seconds)
     if layout.pp == 1:
@@ -62,10 +62,12 @@ def cut_over(passes: Passes, layout: Parallelism, timing: Timing) -> list[Cost]:
     return [*slowest, bubble.scaled(passes.runs / (count * layout.vpp))]
 
 
-def _stages(layers: int, stages: int) -> Iterator[tuple[int, bool]]:
+def _stages(layers: int, layout: Parallelism) -> Iterator[tuple[int, bool]]:
     """(layers, whether it is the last) of each stage, as `backends.training.parallel.pipeline` deals them."""
-    least, more = divmod(layers, stages)
-    yield from ((least + (stage < more), stage == stages - 1) for stage in range(stages))
+    least, more = divmod(layers, layout.pp * layout.vpp)
+    for stage in range(layout.pp):
+        extra = sum(chunk * layout.pp + stage < more for chunk in range(layout.vpp))
+        yield least * layout.vpp + extra, stage == layout.pp - 1
 
 
 def _stage(
@@ -104,7 +106,7 @@ def _sent(passes: Passes, layout: Parallelism, timing: Timing, layers: int, last
         each = 2 * layers * (ways + passes.again)
         yield collectives("route tokens", "all_gather", layout.ep, routed, timing, each)
     if layout.pp > 1:
-        yield _handed_on(tokens * a.hidden * size, ways, timing)
+        yield _handed_on(tokens * a.hidden * size, ways * layout.vpp, timing)
 
 
 def _handed_on(size_bytes: Floats, ways: int, timing: Timing) -> Cost:

@@ -21,7 +21,7 @@ def cut(model: Headed, grid: Grid) -> Layout:
     if not isinstance(model, PolicyModel):
         return _cut_rewarding(model, layout, grid)
     if grid.size("pp") > 1:
-        layout = keep_stage(model, layout, grid.size("pp"), grid.index("pp"))
+        layout = keep_stage(model, layout, grid.size("pp"), grid.index("pp"), p.vpp)
     if (group := grid.group("ep")) is not None:
         layout = keep_experts(model, layout, group)
     if (group := grid.group("tp")) is not None:
