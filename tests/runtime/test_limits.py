@@ -8,7 +8,7 @@ import pytest
 
 from plans import make_plan, ppo_graph
 from rpeg.errors import PlanError
-from rpeg.plan import Parallelism
+from rpeg.plan import Parallelism, Plan
 from rpeg.runtime.limits import check_backends
 
 EVERYWHERE = {s.name: (0, 1) for s in ppo_graph().stages}
@@ -19,7 +19,6 @@ EVERYWHERE = {s.name: (0, 1) for s in ppo_graph().stages}
     [
         ("train_actor", "megatron", "backend megatron; use torch"),
         ("generate", "vlm", "backend vlm: unknown generation backend 'vlm'.*'vllm'"),
-        ("generate", "vllm", "backend vllm in a plan of 2 devices"),
     ],
 )
 def test_what_no_backend_does_is_refused(stage: str, backend: str, said: str) -> None:
@@ -28,6 +27,25 @@ def test_what_no_backend_does_is_refused(stage: str, backend: str, said: str) ->
     assignments = tuple(replace(a, backend=backend) if a.stage == stage else a for a in plan.assignments)
     with pytest.raises(PlanError, match=f"stage {stage} has {said}"):
         check_backends(replace(plan, assignments=assignments))
+
+
+def test_vllm_generates_on_one_device_a_replica() -> None:
+    plan = make_plan(ppo_graph(), EVERYWHERE)
+
+    def on_vllm(parallelism: Parallelism) -> Plan:
+        return replace(
+            plan,
+            assignments=tuple(
+                replace(a, backend="vllm", parallelism=parallelism) if a.stage == "generate" else a
+                for a in plan.assignments
+            ),
+        )
+
+    check_backends(on_vllm(Parallelism(dp=2)))
+    with pytest.raises(
+        PlanError, match="stage generate has backend vllm and replicas of 2 devices; use dp alone"
+    ):
+        check_backends(on_vllm(Parallelism(tp=2)))
 
 
 def test_responses_of_a_cut_model_call_no_tool() -> None:

@@ -56,3 +56,11 @@ def test_responses_come_from_the_weights_that_the_run_says(options, model: Path,
     assert [r.metrics["staleness_max"] for r in done.records] == [0, *[float(stale)] * 3]
     if not stale:
         assert all(abs(r.metrics["behaviour_kl"]) < 1e-4 for r in done.records)
+
+
+def test_in_a_run_of_several_workers_it_has_a_process_of_its_own(model: Path, tmp_path: Path) -> None:
+    job = make_job(model, tmp_path / "run", dtype="float32", steps=3, optimizer={"lr": 0.05})
+    blocks = {"generate": (0, 1)}
+    done = run(job, on_vllm(plan_for(job, blocks, rest=(1,))))
+    assert prove_run(done.traces).findings == ()
+    assert all(abs(r.metrics["behaviour_kl"]) < 1e-4 for r in done.records)

@@ -63,7 +63,8 @@ def _readers(trace: Trace) -> Iterator[tuple[Item, str, int, Freshness]]:
         for edge in edges:
             if edge.model in command.versions and (run or edge.name == item.name):
                 assert edge.model is not None
-                yield item, edge.model, max(edge.version_bound(item.step), trace.first_step), edge.freshness
+                bound, exact = edge.version_bound(item.step), edge.freshness is Freshness.EXACT
+                yield item, edge.model, bound if exact else max(bound, trace.first_step), edge.freshness
 
 
 @of_stretch("versions_are_within_bounds")

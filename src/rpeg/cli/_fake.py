@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from rpeg.job import Job
     from rpeg.plan import Plan
-    from rpeg.runtime.fake.pretend import Fake
+    from rpeg.runtime import Checkpoint, Options, Outcome, RunDirectory
+    from rpeg.sim import Costs
 
 VIRTUAL = "virtual"
 LABEL = "fake devices: times are the cost model's, nothing is trained"
@@ -32,20 +35,25 @@ def scale_of(text: str) -> float | None:
     return scale
 
 
-def fake_of(job: Job, plan: Plan, scale: float | None) -> Fake:
-    """Fake devices for a plan. On a clock of real seconds the costs have been asked before, so that workers only wait."""
+def pretended(
+    job: Job,
+    plan: Plan,
+    run: RunDirectory,
+    start: Checkpoint | None,
+    options: Options,
+    scale: float | None,
+    console: Console,
+) -> tuple[Outcome, Costs]:
+    """Runs a job on fake devices; its outcome, and the costs that predict it."""
     from rpeg.cli._planning import problem_of
-    from rpeg.runtime.fake.pretend import Fake
+    from rpeg.report.live import PlainView
+    from rpeg.runtime.fake.pretend import Fake, pretend
     from rpeg.sim import StageCosts, simulate
 
+    clock = "on a virtual clock" if scale is None else f"{scale:g} s here for each of its seconds"
+    console.print(f"{LABEL}; {clock}", markup=False)
     problem = problem_of(job, lambda line: None, measure=False)
     fake = Fake(StageCosts(plan, problem.facts), scale)
-    if scale is not None:
+    if scale is not None:  # what was asked before need not be worked out while somebody waits
         simulate(plan, fake.work, min(job.steps, 20), job.seed, samples=False)
-    return fake
-
-
-def how(scale: float | None) -> str:
-    """A line that says what the seconds of the run are."""
-    clock = "on a virtual clock" if scale is None else f"{scale:g} s here for each of its seconds"
-    return f"{LABEL}; {clock}"
+    return pretend(job, plan, run, start, options, PlainView(console, job.steps), fake), fake.work

@@ -69,7 +69,7 @@ def command(
     """
     from rich.console import Console
 
-    from rpeg.cli._fake import LABEL, fake_of, how, scale_of
+    from rpeg.cli._fake import LABEL, pretended, scale_of
     from rpeg.cli._planning import check_is_for
     from rpeg.cli.main import INTERRUPTED
     from rpeg.errors import InputError
@@ -80,11 +80,13 @@ def command(
         raise InputError("--resume goes on with a run and --overwrite removes it; choose one")
     if in_process and address:
         raise InputError(f"--in-process runs here and --address on the Ray cluster at {address}; choose one")
+    if in_process and fake:
+        raise InputError("--in-process trains here and --fake trains nothing; choose one")
     scale = scale_of(fake) if fake is not None else None
     job = load_job(job_file)
     if fake is None:
-        _check_runs_here(job)
-    from rpeg.report.live import PlainView, make_view
+        _check_runs_here(job, address)
+    from rpeg.report.live import make_view
     from rpeg.runtime import Options, prepare_directory, train
 
     job = _job_with(job, output, steps, str(job_file))
@@ -100,18 +102,13 @@ def command(
         _say_what_is_read(job, console)  # needs torch, as training does; fake devices do without
     plan = plan or _best_plan(job, console)
     check_is_for(plan, job)
+    costs = None
     if fake is None:
         with make_view(console, plan, job.steps, start.steps if start else 0) as view:
             outcome = train(job, plan, run, start, options, view)
-        comparison = _predicted(job, plan, run.path)
     else:
-        from rpeg.runtime.fake.pretend import pretend
-
-        console.print(how(scale), markup=False)
-        fakes = fake_of(job, plan, scale)
-        outcome = pretend(job, plan, run, start, options, PlainView(console, job.steps), fakes)
-        comparison = _predicted(job, plan, run.path, fakes.work)
-    proven = _show(job, plan, outcome, comparison, console)
+        outcome, costs = pretended(job, plan, run, start, options, scale, console)
+    proven = _show(job, plan, outcome, _predicted(job, plan, run.path, costs), console)
     if fake is not None:
         console.print(LABEL, markup=False)
     if not proven:
@@ -120,22 +117,23 @@ def command(
         raise typer.Exit(INTERRUPTED)
 
 
-def _check_runs_here(job: Job) -> None:
-    """InputError for a job that is for described hardware: there is nothing here to run it on."""
+def _check_runs_here(job: Job, address: str | None) -> None:
+    """InputError for a job that is for described hardware, where no cluster is named that may have it."""
     from rpeg.errors import InputError
 
-    if not job.is_local:
-        missing = [
-            m.name
-            for m in job.algorithm.graph().models
-            if job.models.source(m.name, planned=True).directory is None
-        ]
-        weights = f" The weights of {', '.join(missing)} are not on this machine either." if missing else ""
-        raise InputError(
-            f"job {job.name} is for {job.hardware.name}, which is planned for and not run here.{weights} "
-            "`rpeg plan` and `rpeg simulate` take it, and `rpeg train --fake virtual` runs it on fake devices; to train "
-            "on this machine, set cluster: {cpu: N} and a model that is here."
-        )
+    if job.is_local:
+        return
+    graph = job.algorithm.graph()
+    lacking = [m.name for m in graph.models if job.models.source(m.name, planned=True).directory is None]
+    if address is not None and not lacking:
+        return
+    weights = f" The weights of {', '.join(lacking)} are not on this machine either." if lacking else ""
+    raise InputError(
+        f"job {job.name} is for {job.hardware.name}, which is planned for and not run here.{weights} `rpeg plan` and "
+        "`rpeg simulate` take it, `rpeg train --address` runs it on a Ray cluster that has such devices, and "
+        "`rpeg train --fake virtual` on fake ones; to train on this machine, set cluster: {cpu: N} and a model that is "
+        "here."
+    )
 
 
 def _job_with(job: Job, output: Path | None, steps: int | None, file: str) -> Job:

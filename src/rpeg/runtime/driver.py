@@ -136,7 +136,8 @@ class Driver:
         """Until the last step's end, or a requested stop. Raises RunError where an item fails or nothing moves."""
         # The loop's clock is the monotonic one, or a virtual one where workers only pretend.
         self._seconds = asyncio.get_running_loop().time
-        self._step_ended = self._seconds()
+        self._step_ended = self._heard = self._seconds()
+        self._watch()
         try:
             self._obey(self.scheduler.start())
             while not self.scheduler.done and not self._may_stop():
@@ -150,6 +151,7 @@ class Driver:
             while not self._events.empty():
                 await self._next_event()
         finally:
+            self._watchdog.cancel()
             tasks = [*self._tasks, *self._commits]
             for task in tasks:
                 task.cancel()
@@ -162,19 +164,21 @@ class Driver:
         return len(self.records) >= self._stop_after - self.first_step
 
     async def _next_event(self) -> Event:
-        try:
-            if not self._events.empty():  # a queue that is full needs no timer
-                event = self._events.get_nowait()
-            else:
-                async with asyncio.timeout(self.stall_seconds):
-                    event = await self._events.get()
-        except TimeoutError:
-            tasks = self.scheduler.lowered.tasks
-            running = [(str(item), tasks[item.slot].lanes) for item in self.scheduler.running]
-            raise Stalled(self.stall_seconds, running, self.who_waits()) from None
+        event = await self._events.get()
         if isinstance(event, RunError):
             raise event
+        self._heard = self._seconds()
         return event
+
+    def _watch(self) -> None:
+        """Gives the run up where nothing was heard for long: one timer, looked at when it comes, for all events."""
+        if self._seconds() < self._heard + self.stall_seconds:
+            loop = asyncio.get_running_loop()
+            self._watchdog = loop.call_at(self._heard + self.stall_seconds, self._watch)
+            return
+        tasks = self.scheduler.lowered.tasks
+        running = [(str(item), tasks[item.slot].lanes) for item in self.scheduler.running]
+        self._events.put_nowait(Stalled(self.stall_seconds, running, self.who_waits()))
 
     def who_waits(self) -> str:
         """What runs and what waits for what, one a line."""
@@ -262,11 +266,11 @@ class Driver:
         except WorkerFailed as error:
             failure = error.failure
             self._failures[failure.text] = error
-            await self._events.put(Failed(item, f"worker {failure.lane}: {failure.why}"))
+            self._events.put_nowait(Failed(item, f"worker {failure.lane}: {failure.why}"))
         except Exception as error:  # noqa: BLE001 - whatever a worker dies of is an event
-            await self._events.put(Failed(item, error_text(error)))
+            self._events.put_nowait(Failed(item, error_text(error)))
         else:
-            await self._events.put(Finished(item))
+            self._events.put_nowait(Finished(item))
 
     async def _follow(self, item: Item, call: AsyncIterator[Answer], lanes: tuple[str, ...]) -> None:
         try:
@@ -282,11 +286,11 @@ class Driver:
         async for answer in call:
             if isinstance(answer, Part):
                 self.batches.add_part(item, answer.part, answer.batch)
-                await self._events.put(Produced(item, answer.part, answer.ids, answer.lengths))
+                self._events.put_nowait(Produced(item, answer.part, answer.ids, answer.lengths))
                 continue
             if isinstance(answer, Verdict):
                 event = Kept(item, answer.ids) if answer.kept else Rejected(item, answer.ids, answer.why)
-                await self._events.put(event)
+                self._events.put_nowait(event)
                 continue
             if answer.batch is not None:
                 self.batches.add(item, answer.batch)
@@ -342,7 +346,7 @@ class Driver:
             copies = self.scheduler.lowered.copies
             self.watcher.on_checkpoint(await self.checkpoints.commit(steps, self.first_step, copies))
         except OSError as error:
-            await self._events.put(RunError(f"cannot write the checkpoint after {steps} steps: {error}"))
+            self._events.put_nowait(RunError(f"cannot write the checkpoint after {steps} steps: {error}"))
 
     def _write(self, make: Callable[[int, float], Entry]) -> Entry:
         entry = make(self._seq, self._seconds())

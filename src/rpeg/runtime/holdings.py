@@ -14,7 +14,7 @@ import torch
 
 from rpeg import cost
 from rpeg.backends.adapters import Adapters, adapt, whole_parameters
-from rpeg.backends.generation import backend
+from rpeg.backends.generation import make_engine
 from rpeg.backends.generation.protocol import GenerationEngine, Setup
 from rpeg.backends.headed import Headed
 from rpeg.backends.models import load_model
@@ -130,8 +130,9 @@ class Holdings:
             version=holding.version,
             pad_token_id=pad if isinstance(pad, int) else 0,
             truncates=sampling.top_p < 1 or sampling.top_k > 0,
+            dtype=DTYPES[self.job.dtype],
         )
-        engine = backend(name).made(setup)
+        engine = make_engine(name, setup)
         self._check(engine, holding)
         return engine
 

@@ -38,7 +38,6 @@ def _backend(plan: Plan, stage: Stage, a: Assignment) -> Iterator[str]:
         generation.backend(a.backend)
     except InputError as error:
         yield f"stage {stage.name} has backend {a.backend}: {error}"
-    devices = {i for other in plan.assignments for i in getattr(other.block, "ids", ())}
-    # Its process groups would be made among all of a run's workers.
-    if a.backend == "vllm" and len(devices) > 1:
-        yield f"stage {stage.name} has backend vllm in a plan of {len(devices)} devices; plan for one, or use torch"
+    cut = a.parallelism.devices_per_replica
+    if a.backend == "vllm" and cut > 1:
+        yield f"stage {stage.name} has backend vllm and replicas of {cut} devices; use dp alone there, or torch"

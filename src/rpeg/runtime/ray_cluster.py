@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from rpeg.errors import InputError
+from rpeg.plan import Plan
+from rpeg.runtime.placement import ACCELERATOR_LABEL, RACK_LABEL, Host, needs, place
 from rpeg.runtime.ray_calls import RayCalls
+from rpeg.runtime.visit import check_alike, look
 from rpeg.runtime.weights import Broadcast
 from rpeg.runtime.work import Station
 from rpeg.runtime.worker import Worker
@@ -24,24 +30,40 @@ ENVIRONMENT = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "PYTHONWARNINGS": "ignore",
 }
-
 # Nobody looks at the tasks of a private Ray.
 PRIVATE = {"RAY_task_events_report_interval_ms": "0"}
+RESERVE_SECONDS = 30.0
+"""How long to wait for what other jobs of the cluster hold."""
+
+
+@dataclass(frozen=True)
+class Seat:
+    """Where a worker is. address: of its node, for the others. options: by which Ray puts it there."""
+
+    address: str
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @contextmanager
 def ray_cluster(workers: int, address: str | None) -> Iterator[str]:
     """Ray for as long as the block runs; gives the address that processes on this node are reached at.
 
-    Without `address` a private, silent Ray is started on the loopback interface and ended again.
+    Without `address` a private, silent Ray is started on the loopback interface and ended again. InputError where no
+    cluster answers.
     """
+    if address is not None and address.startswith("ray://"):
+        raise InputError(
+            f"{address} is Ray's client protocol; run rpeg on a node of the cluster (`ray job submit` does) with its "
+            "HOST:PORT, or --address auto"
+        )
     os.environ.update({k: v for k, v in ENVIRONMENT.items() if k.startswith("RAY_") or address is None})
     import ray
     from ray._private import services
 
     if address is None:
         os.environ.update(PRIVATE)
-        # Ray takes a loopback address for a mistake and listens on every interface instead.
+    if address is None or address.startswith("127."):
+        # Ray takes a loopback address for a mistake, and listens on every interface or looks elsewhere instead.
         services.resolve_ip_for_localhost = lambda host: host
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "rpeg"}
     if address is None:
@@ -54,11 +76,101 @@ def ray_cluster(workers: int, address: str | None) -> Iterator[str]:
         }
     else:
         options |= {"address": address, "runtime_env": {"env_vars": ENVIRONMENT}}
-    ray.init(**options)
+    try:
+        ray.init(**options)
+    except ConnectionError as error:
+        raise InputError(
+            f"no Ray cluster answers at {address}: {str(error).splitlines()[0]} Start one by `ray start --head`, or "
+            "leave out --address"
+        ) from None
     try:
         yield LOOPBACK if address is None else str(ray.util.get_node_ip_address())
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def seats(plan: Plan, lanes: list[str], address: str | None, trace: Path) -> Iterator[Mapping[str, Seat]]:
+    """A place for the worker of each lane, by the plan's nodes, for as long as the block runs.
+
+    InputError where the cluster lacks nodes or devices, is busy, or has a node that cannot do its part.
+    """
+    with ray_cluster(len(lanes), address) as here:
+        if address is None:
+            yield {lane: Seat(here) for lane in lanes}
+            return
+        placed = place(needs(plan), _hosts())
+        check_alike(_visits(placed, trace), str(trace.resolve()))
+        with _reserved(plan, placed) as found:
+            yield found
+
+
+def _hosts() -> list[Host]:
+    """The nodes of the cluster that are alive."""
+    import ray
+
+    return [
+        Host(
+            node["NodeID"],
+            node["NodeManagerAddress"],
+            int(node["Resources"].get("CPU", 0)),
+            int(node["Resources"].get("GPU", 0)),
+            node["Labels"].get(RACK_LABEL, ""),
+            node["Labels"].get(ACCELERATOR_LABEL, ""),
+        )
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+
+
+def _visits(placed: Mapping[int, Host], trace: Path) -> dict[str, dict[str, str]]:
+    """What `look` finds on each node."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    asked = {}
+    for host in placed.values():
+        there = NodeAffinitySchedulingStrategy(host.id, soft=False)
+        task = ray.remote(look).options(num_cpus=0, scheduling_strategy=there)
+        asked[host.address] = task.remote(str(trace.resolve()))
+    found = {}
+    for address, answer in asked.items():
+        try:
+            found[address] = dict(ray.get(answer))
+        except Exception as error:  # noqa: BLE001 - a node without our code answers with anything
+            raise InputError(
+                f"node {address} cannot run a worker: {str(error).strip().splitlines()[-1]}"
+            ) from None
+    return found
+
+
+@contextmanager
+def _reserved(plan: Plan, placed: Mapping[int, Host]) -> Iterator[Mapping[str, Seat]]:
+    """A placement group with a bundle for each worker, on the node of its plan's node: all of them, or none."""
+    import ray
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    workers = [(lane, gpus, placed[need.node]) for need in needs(plan) for lane, gpus in need.lanes.items()]
+    group = ray.util.placement_group(
+        [{"CPU": 1.0, **({"GPU": 1.0} if gpus else {})} for _, gpus, _ in workers],
+        bundle_label_selector=[{"ray.io/node-id": host.id} for _, _, host in workers],
+    )
+    try:
+        if not group.wait(RESERVE_SECONDS):
+            free = ray.available_resources()
+            raise InputError(
+                f"the cluster has had no room for {len(workers)} workers for {RESERVE_SECONDS:g} s: free are "
+                f"{free.get('CPU', 0):g} cores and {free.get('GPU', 0):g} GPUs. Wait for other jobs to end"
+            )
+        yield {
+            lane: Seat(
+                host.address,
+                {"scheduling_strategy": PlacementGroupSchedulingStrategy(group, bundle)},
+            )
+            for bundle, (lane, _, host) in enumerate(workers)
+        }
+    finally:
+        ray.util.remove_placement_group(group)
 
 
 def _object_store_bytes() -> int:
@@ -87,10 +199,12 @@ class RayWorker(Worker):
 class RayHandle(RayCalls):
     """One worker, as the driver calls it."""
 
-    def __init__(self, station: Station) -> None:
+    def __init__(self, station: Station, seat: Seat) -> None:
         import ray
 
         gpus = 1 if station.device.startswith("cuda") else 0
-        actor = ray.remote(RayWorker).options(num_cpus=1, num_gpus=gpus, max_restarts=0, name=None)
+        actor = ray.remote(RayWorker).options(
+            num_cpus=1, num_gpus=gpus, max_restarts=0, name=None, **seat.options
+        )
         super().__init__(actor.remote(station))
         self.station = station

@@ -6,7 +6,6 @@ Real workers, and torch with them, are loaded when they are wanted: fake ones ta
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
@@ -233,16 +232,18 @@ async def _run(
 ) -> Driver:
     from rpeg.runtime.in_process import HereHandle
     from rpeg.runtime.model_files import model_files
-    from rpeg.runtime.ray_cluster import LOOPBACK, RayHandle, ray_cluster
+    from rpeg.runtime.ray_cluster import LOOPBACK, RayHandle, Seat, seats
 
     lanes = sorted({lane for a in plan.assignments for lane in a.all_lanes()})
     models = model_files(job, plan.graph)
     view.on_stage(f"starting {len(lanes)} workers")
-    with nullcontext(LOOPBACK) if options.in_process else ray_cluster(len(lanes), options.address) as address:
-        host = HereHandle if options.in_process else RayHandle
+    here = nullcontext(dict.fromkeys(lanes, Seat(LOOPBACK)))
+    with here if options.in_process else seats(plan, lanes, options.address, trace) as places:
         beats = None if options.in_process else options.heartbeat_seconds
+        addresses = {lane: seat.address for lane, seat in places.items()}
         handles: dict[str, Hosted] = {
-            s.lane: host(s) for s in stations(job, plan, models, lanes, address, trace, start, beats)
+            s.lane: HereHandle(s) if options.in_process else RayHandle(s, places[s.lane])
+            for s in stations(job, plan, models, addresses, trace, start, beats)
         }
         work = drive(job, plan, run, start, trace, options, view, handles)
         try:
@@ -291,7 +292,7 @@ async def _ready(
     view.on_stage("loading models")
     call = partial(call_all, within_seconds=within_seconds)
     points = await call(handles, "meeting_point", doing="starting")
-    meeting_point = points[next(iter(devices))]
+    meeting_point = next(points[lane] for lane, handle in devices.items() if handle.station.rank == 0)
     await call(handles, "prepare", meeting_point, doing="loading models")
     broadcasts: dict[tuple[str, int], list[object]] = {}
     for references in (await call(devices, "publish_initial", doing="publishing weights")).values():
@@ -317,17 +318,19 @@ def stations(
     job: Job,
     plan: Plan,
     models: Mapping[str, str],
-    lanes: list[str],
-    address: str,
+    addresses: Mapping[str, str],
     trace: Path,
     start: Checkpoint | None,
     heartbeat_seconds: float | None,
 ) -> Iterator[Station]:
-    """One for each lane that the plan uses; device workers are ranked by their device's number."""
+    """One for each lane that the plan uses; device workers are ranked by their device's number.
+
+    addresses: of the node of each lane.
+    """
     used = {i for a in plan.assignments for i in getattr(a.block, "ids", ())}
     by_rank = tuple(device_lane(i) for i in sorted(used))
     devices = {device_lane(i): i for i in used}
-    for lane in lanes:
+    for lane, address in addresses.items():
         index = devices.get(lane)
         kind = plan.cluster.device(index).kind.name if index is not None else "cpu"
         on_cpu = kind == "cpu"
@@ -337,7 +340,7 @@ def stations(
             rank=by_rank.index(lane) if lane in devices else None,
             lanes_by_rank=by_rank,
             device="cpu" if on_cpu else "cuda:0",
-            core=index % (os.cpu_count() or 1) if index is not None and on_cpu else None,
+            core=index if on_cpu else None,
             address=address,
             plan=plan,
             job=job,

@@ -27,6 +27,7 @@ from rpeg.runtime.holdings import DTYPES, Holding, Holdings
 from rpeg.runtime.host_stages import HostStages
 from rpeg.runtime.inputs import Inputs
 from rpeg.runtime.materials import Materials
+from rpeg.runtime.network import interface_of
 from rpeg.runtime.notes import Notes
 from rpeg.runtime.selecting import Selector
 from rpeg.runtime.work import Answer, Done, Station, Work, bundle, pack
@@ -64,8 +65,8 @@ class Worker:
         if self.station.rank is not None:
             world = len(self.station.lanes_by_rank)
             if world > 1:
-                if self.station.address.startswith("127."):
-                    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+                if (interface := interface_of(self.station.address)) is not None:
+                    os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = interface
                 backend = "nccl" if self.station.device.startswith("cuda") else "gloo"
                 dist.init_process_group(
                     backend, init_method=meeting_point, rank=self.station.rank, world_size=world
@@ -192,7 +193,8 @@ def _settle(station: Station) -> None:
     """One thread a device; a CPU device stays on its core."""
     torch.set_num_threads(1)
     if station.core is not None and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {station.core})
+        cores = sorted(os.sched_getaffinity(0))  # a scheduler may have left this node only some of them
+        os.sched_setaffinity(0, {cores[station.core % len(cores)]})
     if station.device.startswith("cuda"):
         torch.cuda.set_device(torch.device(station.device))
 

@@ -44,7 +44,7 @@ class Courses:
         item, selector = command.item, self._plan.graph.selector
         if isinstance(command, Launch) and self._kind(item) is Kind.GENERATE:
             return self._generation(command)
-        seconds = self._costs.duration_seconds(item, self.batch(command))
+        seconds = self._costs.duration_seconds(item, self._batch(command))
         if isinstance(command, Launch) and selector is not None and item.name == selector.name:
             return Course(seconds, tuple((seconds, event) for event in self._selection(command)))
         return Course(seconds)
@@ -120,8 +120,7 @@ class Courses:
         makes = self._lowered.tasks[item.slot].makes
         return events + [Produced(item, part, accepted.ids, accepted.response_lengths) for part in makes]
 
-    def batch(self, command: Work) -> Batch:
-        """The samples that an item works on."""
+    def _batch(self, command: Work) -> Batch:
         return self._draws.batch(command.ids) if isinstance(command, Launch) else Batch()
 
     def _kind(self, item: Item) -> Kind | None:
@@ -140,7 +139,7 @@ class Courses:
         item = command.item
         if item.kind is ItemKind.RUN and self._lowered.tasks[item.slot].hands_over:
             return finished(self._plan, self._lowered, self._costs, self._draws, item)
-        return self.batch(command)
+        return self._batch(command)
 
     def _by_lane(self, item: Item, batch: Batch, lanes: tuple[str, ...]) -> list[Batch]:
         """The samples of each lane: its data-parallel ranks' shares; lanes of one model replica have the same."""

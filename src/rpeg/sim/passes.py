@@ -14,6 +14,7 @@ from rpeg.plan import Assignment, Copy, Devices, ItemKind, Lowered, Plan, Rest, 
 from rpeg.schedule import share
 from rpeg.sim.costs import Answer, Batch, answered
 from rpeg.sim.facts import Facts
+from rpeg.sim.overlap import in_a_row, overlaps
 
 Ints = npt.NDArray[np.int64]
 
@@ -40,7 +41,8 @@ class PassCosts:
             return slot.kind, rest, self._plan.assignment(rest.stage)
         stage, assignment = self._plan.graph.stage(slot.name), self._plan.assignment(slot.name)
         replica = slot.replica if stage.kind is Kind.GENERATE else 0
-        return stage, assignment, replica, self._publishing(stage, slot)
+        ahead = overlaps(self._plan.graph, stage)
+        return stage, assignment, replica, ahead, self._publishing(stage, slot)
 
     def answer(self, slot: Slot, batch: Batch) -> Answer:
         """The cost of a slot's item on these samples; of a generator with the offset of each."""
@@ -66,17 +68,19 @@ class PassCosts:
 
     def _generate(self, stage: Stage, assignment: Assignment, batch: Batch) -> Answer:
         asked, place, each = answered(stage, batch, self._plan.workload.samples_per_prompt)
+        row = in_a_row(self._plan.graph, stage, assignment, len(asked.ids), 1)
         found = cost.generate(
             self._facts.architectures[stage.models[0]],
-            *asked.lengths,
+            *(map(row.lengths, asked.lengths) if row else asked.lengths),
             samples_per_prompt=each,
             slots=assignment.microbatch,
             timing=self._timing(assignment),
             tp=assignment.parallelism.tp,
         )
         inputs = self._inputs(stage, batch)
-        tree = cost.sequence(stage.name, [inputs, found.cost, self._outputs(stage, batch)])
-        return tree, tuple((found.offsets + inputs.seconds)[place].tolist())
+        own = row.cost(found.cost, found.offsets) if row else (found.cost, found.offsets)
+        tree = cost.sequence(stage.name, [inputs, own[0], self._outputs(stage, batch)])
+        return tree, tuple((own[1] + inputs.seconds)[place].tolist())
 
     def _evaluation(self, stage: Stage, assignment: Assignment, slot: Slot) -> Cost:
         """Greedy answers to this replica's share of the held-out prompts, and their scores."""

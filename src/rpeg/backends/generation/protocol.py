@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -119,11 +119,12 @@ class Setup:
     """What an engine is made from.
 
     module: a Hugging Face causal language model, which an engine may use itself or copy; its weights are of `version`.
+    None where it is in another process: weights of `dtype` then come by `load_weights`.
     directory: of its files. slots: responses at once. max_length: longest prompt + response in tokens.
     pad_token_id: any id of the vocabulary. truncates: whether sampling will ask for top_p or top_k.
     """
 
-    module: nn.Module
+    module: nn.Module | None
     directory: str
     slots: int
     max_length: int
@@ -131,6 +132,7 @@ class Setup:
     version: int
     pad_token_id: int = 0
     truncates: bool = False
+    dtype: torch.dtype = torch.float32
 
 
 More = Callable[[], Sequence[Request]]
@@ -179,11 +181,6 @@ class Generates(Protocol):
 class GenerationEngine(Generates, Protocol):
     """A generation backend: one file of this package, named in its registry."""
 
-    @classmethod
-    def made(cls, setup: Setup) -> Self:
-        """An engine with the weights of the setup's module. InputError where it cannot serve such a model."""
-        ...
-
     @property
     def cache_bytes(self) -> int:
         """Memory that KV buffers hold now."""
@@ -209,6 +206,14 @@ class GenerationEngine(Generates, Protocol):
     def sleep(self) -> None:
         """Gives back the memory of KV buffers, and of weights that are the engine's own: these are to be loaded again
         before it generates."""
+        ...
+
+
+class Backend(Protocol):
+    """The class of a generation backend."""
+
+    def made(self, setup: Setup) -> GenerationEngine:
+        """An engine with the weights of the setup's module. InputError where it cannot serve such a model."""
         ...
 
 

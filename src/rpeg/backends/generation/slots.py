@@ -70,9 +70,9 @@ class SlotEngine:
 
     @classmethod
     def made(cls, setup: Setup) -> Self:
-        """Over the setup's module itself: weights are never held twice."""
+        """Over the setup's module itself: weights are never held twice. Without one, over a module of its own."""
         return cls(
-            setup.module,
+            setup.module or _module(setup),
             pad_token_id=setup.pad_token_id,
             slots=setup.slots,
             device=setup.device,
@@ -301,6 +301,15 @@ class SlotEngine:
 
     def _tensor(self, values: Ints) -> Tensor:
         return torch.from_numpy(values).to(self._forward.device)
+
+
+def _module(setup: Setup) -> nn.Module:
+    """With weights that mean nothing yet."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(setup.directory)
+    module: nn.Module = AutoModelForCausalLM.from_config(config, dtype=setup.dtype)
+    return module.to(setup.device).eval()
 
 
 BACKEND = SlotEngine

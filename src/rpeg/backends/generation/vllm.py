@@ -13,7 +13,6 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from rpeg.architecture.huggingface import read
@@ -50,8 +49,11 @@ class VllmEngine:
     truncates: whether top_p or top_k will be asked for. It decides which of vLLM's log-probabilities are those of the
     tempered, untruncated distribution: the processed ones without truncation, the raw ones at temperature 1.
 
-    Raises InputError where vLLM is not installed, or this process belongs to a group of several.
+    Raises InputError where vLLM is not installed.
     """
+
+    SHARES_NO_GROUP = True
+    """vLLM makes process groups among all processes of the one that it finds itself in."""
 
     def __init__(
         self,
@@ -104,11 +106,12 @@ class VllmEngine:
             setup.directory,
             slots=setup.slots,
             max_length=setup.max_length,
-            dtype=next(setup.module.parameters()).dtype,
+            dtype=setup.dtype,
             device=setup.device,
             truncates=setup.truncates,
         )
-        engine.load_weights(whole_parameters(setup.module), setup.version)
+        if setup.module is not None:
+            engine.load_weights(whole_parameters(setup.module), setup.version)
         return engine
 
     @property
@@ -262,11 +265,6 @@ def _kv_bytes(directory: str, slots: int, max_length: int, dtype: torch.dtype, d
 def _demand_vllm() -> None:
     if importlib.util.find_spec("vllm") is None:
         raise InputError("the backend vllm is asked for and vLLM is not installed: pip install vllm==0.32.0")
-    if dist.is_initialized() and dist.get_world_size() > 1:
-        raise InputError(
-            f"the backend vllm shares its process with no group, and this worker's has {dist.get_world_size()} members: "
-            "plan for one device, or take the backend torch for generation"
-        )
 
 
 BACKEND = VllmEngine

@@ -17,7 +17,7 @@ from rpeg.runtime.fake.virtual import until
 from rpeg.runtime.work import Answer, Done, Part, Verdict, Work
 from rpeg.schedule import Event, Kept, Launch, Offload, Produced, Rejected, Reload, SyncWeights
 from rpeg.schedule import Work as Command
-from rpeg.sim import Courses, Draws
+from rpeg.sim import Course, Courses, Draws
 from rpeg.trace import JsonLines, Span, span_file
 from rpeg.units import bytes_text
 
@@ -74,7 +74,7 @@ class FakeHost:
         # The end must be written before it is told: whoever reads the log then finds the span.
         for span in spans:
             self._spans.write(span.to_json())
-        yield self._done(command) if speaks else Done()
+        yield self._done(command, course) if speaks else Done()
 
     def close(self) -> None:
         self._spans.close()
@@ -116,15 +116,16 @@ class FakeHost:
                     "plan it with more devices, more sharding, a smaller microbatch or offload"
                 )
 
-    def _done(self, command: Command) -> Done:
+    def _done(self, command: Command, course: Course) -> Done:
         """Stand-ins for what real workers pass on; numbers of what a generator made."""
         item = command.item
         if not isinstance(command, Launch):
             return Done()
         stage = self.post.plan.graph.stage(item.name)
         if stage.kind is Kind.GENERATE:
-            lengths = self._courses.batch(command).response_lengths
-            return Done(metrics={"sum/samples": len(lengths), "sum/response_tokens": sum(lengths)})
+            made = [length for _, event in course.events for length in getattr(event, "lengths", ())]
+            left = f"begun by {item}" if self._lowered.tasks[item.slot].hands_over else None
+            return Done(left, metrics={"sum/samples": len(made), "sum/response_tokens": sum(made)})
         if stage.kind is Kind.TRAIN:
             published = [m for m in stage.models if m in self._fed] if self._lowered.ends(item.slot) else []
             return Done(published={model: f"{model}@{item.step + 1}" for model in published})

@@ -26,6 +26,7 @@ from rpeg.sim.hardware.memory import CACHE, PHASES, uses
 from rpeg.sim.hardware.sites import Site, site
 from rpeg.sim.hardware.together import Use
 from rpeg.sim.hardware.weights import transfer_cost
+from rpeg.sim.overlap import in_a_row
 from rpeg.workload import Workload
 
 Resting = Literal["none", "optimizer", "all"]
@@ -110,21 +111,27 @@ class Alone:
         Raises InputError or InfeasibleError where the layout or a sample does not fit.
         """
         asked = [answered(self.stage, batch, self.workload.samples_per_prompt) for batch in batches]
+        count = min((each for _, _, each in asked), default=1)
+        rows = [in_a_row(self.graph, self.stage, self.assignment, len(b.ids), count) for b, _, _ in asked]
         found = cost.completions(
             self.facts.architectures[self.stage.models[0]],
-            [batch.lengths for batch, _, _ in asked],
+            [
+                (row.lengths(batch.lengths[0]), row.lengths(batch.lengths[1])) if row else batch.lengths
+                for (batch, _, _), row in zip(asked, rows, strict=True)
+            ],
             self.execution(False),
             with_logprobs(self.machine),
-            samples_per_prompt=min((each for _, _, each in asked), default=1),
+            samples_per_prompt=count,
             policy=Policy(max_rows=self.assignment.microbatch, cache_bytes=cache_bytes),
         )
         sizes = (fetched_bytes(self.graph, self.stage, batch) for batch in batches)
         fetched = [
             fetch_seconds(self.stage, self.assignment, self.site, size) if size else 0.0 for size in sizes
         ]
+        own = [row.last(one[1]) if row else one for one, row in zip(found, rows, strict=True)]
         return [
             (max(seconds + before, float(offsets.max()) + before), offsets[place] + before)
-            for (seconds, offsets), before, (_, place, _) in zip(found, fetched, asked, strict=True)
+            for (seconds, offsets), before, (_, place, _) in zip(own, fetched, asked, strict=True)
         ]
 
     def held(self) -> tuple[Held, ...]:

@@ -22,6 +22,7 @@ from rpeg.sim.hardware.layouts import execution_of
 from rpeg.sim.hardware.memory import cache_of
 from rpeg.sim.hardware.sites import Site, site
 from rpeg.sim.hardware.weights import moves, transfer_cost
+from rpeg.sim.overlap import in_a_row, overlaps
 from rpeg.workload import Workload
 
 
@@ -70,7 +71,8 @@ class HardwareCosts:
         observed = slot.replica if stage.name in self._plan.graph.observers() else 0
         cache = self._cache(stage.name) if stage.kind is Kind.GENERATE else 0.0
         resting = tuple(self._plan.assignment(t).offload for t in self._sharing(stage))
-        return stage, how, self._place(assignment), observed, cache, resting
+        ahead = overlaps(self._plan.graph, stage)
+        return stage, how, self._place(assignment), observed, cache, resting, ahead
 
     def answer(self, slot: Slot, batch: Batch) -> Answer:
         """The cost of a slot's item on these samples; of a generator with the offset of each."""
@@ -97,19 +99,22 @@ class HardwareCosts:
         if not len(prompts):
             return cost.sequence(stage.name, arriving), ()
         machine = self._site(assignment).machine(self._facts.engine)
+        each = 1 if observes else each
+        row = in_a_row(self._plan.graph, stage, assignment, len(prompts), each)
         found = cost.generate_stage(
             self._facts.architectures[stage.models[0]],
-            prompts,
-            responses,
+            row.lengths(prompts) if row else prompts,
+            row.lengths(responses) if row else responses,
             self._execution(stage, assignment, trained=False),
             machine if observes else with_logprobs(machine),
-            samples_per_prompt=1 if observes else each,
+            samples_per_prompt=each,
             policy=Policy(max_rows=assignment.microbatch, cache_bytes=self._cache(stage.name)),
         )
-        tree = cost.sequence(stage.name, [*arriving, found.cost])
+        generated, offsets = row.cost(found.cost, found.offsets) if row else (found.cost, found.offsets)
+        tree = cost.sequence(stage.name, [*arriving, generated])
         if observes:
             return tree, ()
-        return tree, tuple((found.offsets + sum(part.seconds for part in arriving))[place].tolist())
+        return tree, tuple((offsets + sum(part.seconds for part in arriving))[place].tolist())
 
     def _held_out(self, assignment: Assignment, slot: Slot) -> tuple[Ints, Ints]:
         """Lengths of an item's share of the evaluation."""
