@@ -28,7 +28,7 @@ from rpeg.runtime.recorder import Recorder, View
 from rpeg.runtime.repair import Repairs
 from rpeg.runtime.resuming import check_same_data, check_same_job, check_same_work
 from rpeg.runtime.run_directory import Checkpoint, RunDirectory
-from rpeg.sim.runnable import check_runnable
+from rpeg.sim.runnable import check_adapters, check_runnable
 from rpeg.trace import Source, begin_stretch, end_stretch, sources
 
 DEFAULT_STALL_SECONDS = 1800.0
@@ -113,7 +113,10 @@ def train(
     """Runs the job. Raises InputError before anything starts, RunError where the run broke off."""
     check(plan)
     check_backends(plan, calls_tools=job.tools is not None)
-    check_runnable(plan, {m.name: job.models.source(m.name).architecture() for m in plan.graph.models})
+    architectures = {m.name: job.models.source(m.name).architecture() for m in plan.graph.models}
+    check_runnable(plan, architectures)
+    if job.lora is not None:
+        check_adapters(job.lora.targets, (architectures[m.name] for m in plan.graph.models if m.trainable))
     if options.in_process:
         from rpeg.runtime.in_process import check_is_for_one_process
 
