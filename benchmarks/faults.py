@@ -29,7 +29,6 @@ import random
 import resource
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -39,23 +38,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import psutil
-import torch
-import yaml
-from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
+from _struck import files, steps_of, tiny_model
 from rpeg.backends.training.checkpoint import read_weights
-from rpeg.cluster import local
-from rpeg.ir import Kind, Stage
-from rpeg.job import Job, parse_job
-from rpeg.job.bundled import ASSETS
-from rpeg.plan import Assignment, Devices, Host, ItemKind, Parallelism, Plan, Slot, check, lower, write_plan
 from rpeg.runtime.heartbeat import Beat
 from rpeg.runtime.run_directory import RunDirectory
-from rpeg.schedule import list_order
 from rpeg.trace import read_traces
-from rpeg.transforms import parse
 from rpeg.verify import prove_run
-from rpeg.workload import Workload, constant
 
 RESULTS = Path(__file__).parent / "results" / "faults.jsonl"
 PLANS = ("split", "sharded", "asynchronous")
@@ -63,13 +52,6 @@ KINDS = ("kill", "kill", "stop", "memory", "writing", "driver", "full", "reward"
 DISK_BYTES = 48 * 2**20
 LIMIT_SECONDS = 2400.0
 ORPHANS_SECONDS = 60.0
-REWARD = """import os, time
-
-def reward(prompt, response, answer):
-    if os.path.exists({slow!r}):
-        time.sleep(1)
-    return sum(map(ord, response)) % 8 / 8
-"""
 
 
 @dataclass
@@ -97,7 +79,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     with TemporaryDirectory() as scratch:
-        model = _tiny_model(Path(scratch) / "model")
+        model = tiny_model(Path(scratch) / "model")
         for seed in range(arguments.first, arguments.first + arguments.runs):
             if any(row["seed"] == seed for row in _rows(arguments.results)):
                 continue
@@ -123,11 +105,11 @@ def _measure(scratch: Path, model: Path, seed: int, faults: int) -> dict[str, ob
     name = PLANS[seed % len(PLANS)]
     straight = scratch / f"straight-{name}"
     if not straight.exists():
-        with _files(straight, model, name, faults) as command:
+        with files(straight, model, name, faults) as command:
             subprocess.run(command, check=True, capture_output=True)
     began = time.monotonic()
     directory = scratch / f"run-{seed}"
-    with _disk(directory) as limited, _files(directory, model, name, faults) as command:
+    with _disk(directory) as limited, files(directory, model, name, faults) as command:
         struck = Struck(directory / "run", seed)
         _strike(struck, command, faults, limited)
         run = RunDirectory(struck.run)
@@ -139,7 +121,7 @@ def _measure(scratch: Path, model: Path, seed: int, faults: int) -> dict[str, ob
             "faults": struck.faults,
             "resumed": struck.resumed,
             "stretches": len(list(struck.run.glob("trace-*"))),
-            "finished": last is not None and last.steps == _steps(faults),
+            "finished": last is not None and last.steps == steps_of(faults),
             "proven": proof.holds,
             "findings": [finding.sentence for finding in proof.findings][:3],
             "equal": last is not None and _weights(last.path) == _weights(_last(straight / "run")),
@@ -156,10 +138,6 @@ def _last(run: Path) -> Path:
 def _weights(checkpoint: Path) -> dict[str, bytes]:
     found = read_weights(checkpoint / "actor")
     return {name: tensor.numpy().tobytes() for name, tensor in found.items()}
-
-
-def _steps(faults: int) -> int:
-    return faults + 3
 
 
 def _strike(struck: Struck, command: list[str], faults: int, limited: bool) -> None:
@@ -277,93 +255,6 @@ def _disk(directory: Path) -> Iterator[bool]:
     finally:
         if mounted:
             subprocess.run(["umount", "-l", str(directory)], check=True)
-
-
-@contextmanager
-def _files(directory: Path, model: Path, name: str, faults: int) -> Iterator[list[str]]:
-    """Writes job, plan and reward; the command that runs them."""
-    directory.mkdir(exist_ok=True)
-    (directory / "judge.py").write_text(REWARD.format(slow=str(directory / "slow")))
-    job = _job(model, directory, faults)
-    (directory / "job.yaml").write_text(yaml.safe_dump(job))
-    write_plan(_plan(parse_job(yaml.safe_dump(job), "faults.yaml", directory), name), directory / "plan.json")
-    yield [
-        *(sys.executable, "-m", "rpeg.cli.main", "train", str(directory / "job.yaml")),
-        *("--plan", str(directory / "plan.json"), "--restarts", "20", "--heartbeat-seconds", "15"),
-    ]
-
-
-def _job(model: Path, directory: Path, faults: int) -> dict[str, object]:
-    return {
-        "name": "faults",
-        "algorithm": {"name": "grpo"},
-        "models": {"actor": {"path": str(model)}},
-        "dtype": "float32",
-        "data": {"train": "bundled:chain_sum/train.jsonl", "heldout": "bundled:chain_sum/heldout.jsonl"},
-        "reward": {"name": "python:judge:reward", "import_from": str(directory)},
-        "batch": {"prompts": 4, "samples_per_prompt": 4, "minibatches": 2, "microbatch": 4},
-        "lengths": {"max_prompt": 16, "max_response": 24},
-        "optimizer": {"lr": 1e-3},
-        "cluster": {"cpu": 2},
-        "allow": {"staleness": 1},
-        "steps": _steps(faults),
-        "seed": 3,
-        "evaluation": {"every": 0},
-        "checkpoint": {"every": 1, "keep": 2},
-        "output": str(directory / "run"),
-    }
-
-
-def _plan(job: Job, name: str) -> Plan:
-    """split: generation on one device, the rest on the other. sharded: all on both. asynchronous: split, a step ahead."""
-    graph, applied = job.graph(), ()
-    if name == "asynchronous":
-        applied = ("async{stage=generate,staleness=1,freshness=exact}",)
-        graph = parse(applied[0]).apply(graph)
-    assignments = tuple(_assignment(stage, sharded=name == "sharded") for stage in graph.stages)
-    workload = Workload(4, 4, constant(9), constant(24), 2, 1)
-    lowered = lower(graph, assignments, workload)
-    shift = {
-        slot: int(bool(applied) and _runner(slot) not in ("generate", "prompts")) for slot in lowered.tasks
-    }
-    offsets = {(task.slot, part): 1.0 for task in lowered.tasks.values() for part in task.covers}
-    order = list_order(lowered, shift, dict.fromkeys(lowered.tasks, 1.0), offsets)
-    return check(Plan(graph, local(2, 2**35), workload, assignments, order, applied))
-
-
-def _assignment(stage: Stage, *, sharded: bool) -> Assignment:
-    if stage.kind is Kind.HOST:
-        return Assignment(stage.name, Host())
-    if not sharded:
-        return Assignment(stage.name, Devices((0 if stage.kind is Kind.GENERATE else 1,)), Parallelism(), 4)
-    zero = 3 if stage.kind is Kind.TRAIN else 0
-    return Assignment(stage.name, Devices((0, 1)), Parallelism(dp=2, zero=zero), 4)
-
-
-def _runner(slot: Slot) -> str:
-    """The stage whose lanes a slot runs on: its own, or the one that a transfer is for."""
-    return slot.name if slot.kind is ItemKind.RUN else slot.name.partition("->")[2].partition(":")[0]
-
-
-def _tiny_model(directory: Path) -> Path:
-    tokenizer = AutoTokenizer.from_pretrained(ASSETS / "tiny")
-    torch.manual_seed(0)
-    LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=len(tokenizer),
-            hidden_size=32,
-            intermediate_size=64,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            num_key_value_heads=2,
-            max_position_embeddings=64,
-            pad_token_id=tokenizer.pad_token_id,
-            eos_token_id=tokenizer.eos_token_id,
-            bos_token_id=None,
-        )
-    ).save_pretrained(directory)
-    tokenizer.save_pretrained(directory)
-    return directory
 
 
 if __name__ == "__main__":
