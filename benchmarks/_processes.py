@@ -17,11 +17,12 @@ from typing import Any
 
 from rpeg.job import Job
 from rpeg.plan import Plan
+from rpeg.runtime.crew import drive, stations
 from rpeg.runtime.driver import Driver
 from rpeg.runtime.model_files import model_files
 from rpeg.runtime.recorder import Recorder, View
 from rpeg.runtime.run_directory import RunDirectory
-from rpeg.runtime.train import Options, Outcome, conduct, drive, stations
+from rpeg.runtime.train import Options, Outcome, conduct
 from rpeg.runtime.work import Answer, Station, Work, unbundle
 from rpeg.runtime.worker import Worker
 
@@ -34,7 +35,8 @@ def train(job: Job, plan: Plan, run: RunDirectory, options: Options, view: View)
     async def crew(trace: Path, recorder: Recorder) -> Driver:
         lanes = sorted({lane for a in plan.assignments for lane in a.all_lanes()})
         models = model_files(job, plan.graph)
-        made = stations(job, plan, models, lanes, "127.0.0.1", trace, None, None)
+        addresses = dict.fromkeys(lanes, "127.0.0.1")
+        made = stations(job, plan, models, addresses, trace, None, None)
         with _handles(made) as handles:
             return await drive(job, plan, run, None, trace, options, recorder, handles)
 

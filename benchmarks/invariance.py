@@ -112,11 +112,15 @@ def known(results: Path | None) -> dict[str, bool]:
 def compared(
     one: Ran, output: Path, algorithm: str, model: Path, processes: int, layout: str, structure: str
 ) -> dict[str, Any]:
-    """Largest differences from the run of one device."""
+    """A cell's differences from the run of one device, or why it did not run."""
     try:
-        ran = run(job_of(algorithm, model, output), layout, processes, structure)
+        return differences(one, run(job_of(algorithm, model, output), layout, processes, structure))
     except RpegError as error:
         return {"passed": False, "error": str(error)}
+
+
+def differences(one: Ran, ran: Ran) -> dict[str, Any]:
+    """The largest of a run from that of one device."""
     names = [n for n in one.records[0].metrics if n.endswith(("loss", "grad_norm"))]
     losses = max(
         abs(a.metrics[n] - b.metrics[n]) for a, b in zip(one.records, ran.records, strict=True) for n in names
@@ -138,13 +142,18 @@ def compared(
 
 
 def run(job: Job, layout: str, processes: int, structure: str) -> Ran:
-    plan = plan_of(job, layout, processes, structure)
-    options = Options(export=False, in_process=processes == 1)
+    return run_plan(job, plan_of(job, layout, processes, structure))
+
+
+def run_plan(job: Job, plan: Plan) -> Ran:
+    """In this process, or on as many as the plan's cluster has devices."""
+    alone = len(plan.cluster) == 1
+    options = Options(export=False, in_process=alone)
     directory, chosen, start = prepare_directory(job, plan, options)
     assert chosen is not None
     began = time.monotonic()
     view = PlainView(Console(quiet=True), job.steps)
-    if processes == 1:
+    if alone:
         outcome = train(job, chosen, directory, start, options, view)
     else:
         outcome = _processes.train(job, chosen, directory, options, view)
@@ -227,7 +236,7 @@ def parallelism_of(stage: Stage, layout: str, processes: int) -> Parallelism:
     return Parallelism(dp=half, tp=2, zero=3 if half > 1 else 0)
 
 
-def job_of(algorithm: str, model: Path, output: Path) -> Job:
+def job_of(algorithm: str, model: Path, output: Path, **changes: Any) -> Job:
     value: dict[str, Any] = {
         "name": "invariance",
         "algorithm": {"name": algorithm.partition("-")[0]},
@@ -246,6 +255,7 @@ def job_of(algorithm: str, model: Path, output: Path) -> Job:
     }
     if algorithm == "ppo-shared":
         value |= {"allow": {"actor_critic_sharing": True}, "plan": {"actor_critic_sharing": True}}
+    value |= changes
     return parse_job(yaml.safe_dump(value), "invariance.yaml", output.parent)
 
 

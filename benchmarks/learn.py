@@ -23,7 +23,7 @@ from rich.console import Console
 from learning import SHARED, Curve, Curves, ends, example, run_all
 from rpeg.job import Job
 from rpeg.job.algorithm import flat, parse
-from rpeg.report.live import sparkline
+from rpeg.report.step_lines import sparkline
 from rpeg.report.tables import table
 
 CONTROL = "control, sign flipped"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +13,10 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from backends.stopping import stop_after
+from backends.talking import Numbers, at_once
 from rpeg.backends.generation.protocol import Request, Response, Sampling, to_samples
 from rpeg.backends.generation.slots import SlotEngine
-from rpeg.backends.generation.tools import Reply, Toolbox
+from rpeg.backends.generation.tools import Toolbox
 from rpeg.backends.generation.turns import Turns, calls_in
 from rpeg.backends.samples import concatenate
 from rpeg.backends.training.microbatch import build, split
@@ -27,25 +27,6 @@ VOCABULARY, SEED = 40, 7
 STOP, CALL = 3, (4, 5, 6)
 SAMPLING = Sampling(temperature=1.3, max_new_tokens=16, stop_token_ids=(STOP,))
 CPU = torch.device("cpu")
-
-
-class Numbers:
-    """Tokens written as numbers."""
-
-    def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool) -> str:
-        return " ".join(map(str, tokens))
-
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        return [int(word) if word.isdigit() else 39 for word in text.split()]
-
-
-def at_once(tool: Callable[[str, str], str | None]) -> Callable[[str, str], Future[Reply]]:
-    def ask(prompt: str, response: str) -> Future[Reply]:
-        reply: Future[Reply] = Future()
-        reply.set_result(Reply(tool(prompt, response), 0.0))
-        return reply
-
-    return ask
 
 
 def add(prompt: str, response: str) -> str:

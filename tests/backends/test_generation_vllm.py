@@ -11,9 +11,11 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from backends.stopping import stop_after
+from backends.talking import Numbers, at_once
 from rpeg.backends.generation import backend
 from rpeg.backends.generation.protocol import Request, Response, Sampling, Setup
 from rpeg.backends.generation.slots import SlotEngine
+from rpeg.backends.generation.turns import Turns
 from rpeg.backends.weights import canary_logprobs, canary_tokens, check_canary
 from rpeg.errors import InputError, RunError
 
@@ -177,6 +179,20 @@ def test_requests_that_come_later_are_served_too(engine):
     )
     got = {r.id: r.tokens.tolist() for r in found}
     assert got == {i: r.tokens.tolist() for i, r in generated(engine, TEMPERED).items()}
+
+
+def test_a_tool_is_read_as_by_the_slot_engine(engine, module):
+    slots = SlotEngine(module, pad_token_id=0, slots=8, device=CPU, max_length=64)
+    calls = frozenset(range(5, 60))
+    got = []
+    for one in (slots, engine):
+        talk = Turns(
+            one, at_once(lambda _, said: f"{sum(map(int, said.split())) % 100} 7"), Numbers(), calls, 3
+        )
+        found = talk.generate(make_requests(), GREEDY, seed=7, version=0)
+        got.append({r.id: (r.tokens.tolist(), r.drawn.tolist(), r.finish) for r in found})
+    assert got[0] == got[1]
+    assert any(False in drawn for _, drawn, _ in got[1].values())
 
 
 def test_an_engine_that_slept_generates_nothing_before_weights_come(engine, module):

@@ -253,6 +253,20 @@ BROKEN: tuple[tuple[str, Graph, str], ...] = (
         "exact freshness requires drain, not keep_kv",
     ),
     (
+        "interrupted_stages_go_on_in_the_next_step",
+        _edges(PPO, lambda e: e.dst == "old_logprobs", on_new_weights=OnNewWeights.REPREFILL),
+        "old_logprobs generates nothing to train on",
+    ),
+    (
+        "interrupted_stages_go_on_in_the_next_step",
+        _edges(
+            _stage(PPO, "generate", parts=2),
+            lambda e: e.name == WEIGHTS.name,
+            on_new_weights=OnNewWeights.KEEP_KV,
+        ),
+        "generate works in parts or rounds; choose one",
+    ),
+    (
         "rare_stages_feed_none_within_a_step",
         _stage(PPO, "values", every=2),
         "values fires every 2 steps, advantages every 1",

@@ -119,6 +119,14 @@ def test_more_replicas_than_prompts_are_refused() -> None:
         job({"layouts": {"generate": {"dp": 8}}}, batch=batch)
 
 
+def test_more_replicas_than_samples_are_refused_with_the_formula() -> None:
+    batch = {"prompts": 2, "samples_per_prompt": 4}
+    with pytest.raises(
+        JobError, match=r"value\.dp.*is 16.*2 prompts × 4 = 8 samples: ⌊8 / 16⌋ = 0.*8 or less"
+    ):
+        job({"layouts": {"value": {"dp": 16}}}, batch=batch)
+
+
 def test_stages_are_those_of_the_structure_that_is_asked_for() -> None:
     allow = {"actor_critic_sharing": True}
     shared = {"actor_critic_sharing": True, "layouts": {"train_actor+train_critic": {"tp": 2}}}

@@ -14,7 +14,10 @@ from hypothesis import strategies as st
 
 from rpeg.backends.generation.protocol import More, Request, Response, Sampling, nothing_more
 from rpeg.backends.generation.slots import SlotEngine
+from rpeg.backends.samples import Samples
+from rpeg.errors import RunError
 from rpeg.runtime.ahead import Ahead
+from rpeg.runtime.training import check_whole
 from rpeg.verify import prove_run
 from runtime.runs import Ran, make_job, plan_for, run, tiny_model
 
@@ -276,3 +279,12 @@ def test_without_new_weights_the_samples_are_those_of_generation_step_by_step() 
         got |= {r.id: r.tokens.tolist() for r in found}
         assert step == 0 or ahead.carried > 0
     assert got == whole
+
+
+def test_a_response_of_several_versions_is_refused_where_generators_are_drained() -> None:
+    ints = lambda *values: np.array(values, dtype=np.int64)  # noqa: E731
+    samples = Samples(ints(7, 8, 9), ints(2, 0, 3), {"versions": ints(4, 4, 3, 3, 4)})
+    check_whole(samples.take([7, 8]), step=5)
+    check_whole(samples.take([8]), step=5)
+    with pytest.raises(RunError, match=r"step 5 was given sample 9 with tokens of versions 3 to 4.*drains"):
+        check_whole(samples, step=5)

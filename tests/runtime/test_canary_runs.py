@@ -59,7 +59,7 @@ def test_an_engine_with_weights_of_its_own_gives_the_same_run(
     ]
     plan = plan_for(jobs[0], rest=(0,), **options)  # type: ignore[arg-type]
     shared = run(jobs[0], plan, in_process=True)
-    monkeypatch.setattr(holdings, "backend", lambda _: OwnWeights)
+    monkeypatch.setattr(holdings, "make_engine", lambda _, setup: OwnWeights.made(setup))
     own = run(jobs[1], plan, in_process=True)
     for a, b in zip(own.records, shared.records, strict=True):
         assert a.metrics["tokens"] == b.metrics["tokens"]
@@ -72,6 +72,6 @@ def test_a_head_that_stays_behind_stops_the_run(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = make_job(model, tmp_path / "run", steps=3, optimizer={"lr": 0.05})
-    monkeypatch.setattr(holdings, "backend", lambda _: ForgetsTheHead)
+    monkeypatch.setattr(holdings, "make_engine", lambda _, setup: ForgetsTheHead.made(setup))
     with pytest.raises(RpegError, match=r"canary: trainer and engine differ by .*Check tied"):
         run(job, plan_for(job, rest=(0,)), in_process=True)

@@ -75,13 +75,15 @@ def test_what_a_cluster_lacks_and_where_a_run_is_not_seen_is_said(two_nodes: str
     large = plan_for(job, rest=(0, 1, 2, 3))  # one node of four processes, and a host slot
     with (
         pytest.raises(InputError, match=r"needs 1 nodes with 5 workers .* on the 2 nodes of the cluster"),
-        seats(large, lanes, two_nodes, tmp_path),
+        ray_cluster(1, two_nodes) as here,
+        seats(large, lanes, two_nodes, here, tmp_path),
     ):
         pass
     small = plan_over(two_racks(), grpo_graph())
     with (
         pytest.raises(InputError, match=rf"node {LOOPBACK} does not see .*filesystem that all nodes share"),
-        seats(small, lanes, two_nodes, tmp_path / "nowhere"),
+        ray_cluster(1, two_nodes) as here,
+        seats(small, lanes, two_nodes, here, tmp_path / "nowhere"),
     ):
         pass
 

@@ -15,11 +15,12 @@ from rpeg.backends.training.checkpoint import read_weights
 from rpeg.job import Job
 from rpeg.plan import Plan
 from rpeg.runtime import Options, Outcome, prepare_directory
+from rpeg.runtime.crew import drive, stations
 from rpeg.runtime.driver import Driver
 from rpeg.runtime.model_files import model_files
-from rpeg.runtime.ray_cluster import RayHandle, ray_cluster
+from rpeg.runtime.ray_cluster import RayHandle, Seat, ray_cluster
 from rpeg.runtime.recorder import Recorder
-from rpeg.runtime.train import conduct, drive, stations
+from rpeg.runtime.train import conduct
 from rpeg.runtime.work import Answer, Station, Work
 from rpeg.trace import read_traces
 from rpeg.verify import prove_run
@@ -34,13 +35,16 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 class Delayed:
     """A worker whose items begin, answer and end later than they would, by draws of its own."""
 
-    def __init__(self, station: Station, seed: int) -> None:
-        self.inner = RayHandle(station)
+    def __init__(self, station: Station, seat: Seat, seed: int) -> None:
+        self.inner = RayHandle(station, seat)
         self.station = station
         self.draws = random.Random(f"{seed} {station.lane}")
 
     def call(self, method: str, *arguments: Any) -> Any:
         return self.inner.call(method, *arguments)
+
+    def end(self) -> None:
+        self.inner.end()
 
     def run(self, work: Work, references: list[Any]) -> AsyncIterator[Answer]:
         return self._later(lambda: self.inner.run(work, references))
@@ -68,8 +72,10 @@ def run(job: Job, plan: Plan, seed: int | None) -> Outcome:
 
     async def crew(trace: Path, recorder: Recorder) -> Driver:
         with ray_cluster(len(lanes), None) as address:
-            made = stations(job, plan, model_files(job, plan.graph), lanes, address, trace, None, None)
-            handles = {s.lane: RayHandle(s) if seed is None else Delayed(s, seed) for s in made}
+            places = dict.fromkeys(lanes, address)
+            made = stations(job, plan, model_files(job, plan.graph), places, trace, None, None)
+            seat = Seat(address)
+            handles = {s.lane: RayHandle(s, seat) if seed is None else Delayed(s, seat, seed) for s in made}
             return await drive(job, plan, directory, None, trace, options, recorder, handles)
 
     return conduct(job, plan, directory, None, options, Silent([]), "real", crew)

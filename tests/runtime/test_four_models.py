@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForSequenceClassification
 
+from rpeg.plan import Parallelism
 from rpeg.trace import read_kept
 from rpeg.verify import prove_run
 from runtime.runs import Silent, make_job, plan_for, run, tiny_model
@@ -32,7 +34,12 @@ def reward_model(directory: Path, vocabulary: int) -> Path:
     return directory
 
 
-def test_four_models_train_and_say_what_they_did(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "where",
+    [{"blocks": {"reward_model": (1,)}}, {"layouts": {"reward_model": Parallelism(tp=2)}}],
+    ids=["on a device of its own", "cut over both devices"],
+)
+def test_four_models_train_and_say_what_they_did(where: dict[str, Any], tmp_path: Path) -> None:
     model = tiny_model(tmp_path / "model")
     classifier = reward_model(tmp_path / "classifier", 259)
     job = make_job(
@@ -53,7 +60,7 @@ def test_four_models_train_and_say_what_they_did(tmp_path: Path) -> None:
         samples={"every": 1, "count": 3},
     )
     view = Silent([])
-    ran = run(job, plan_for(job, {"reward_model": (1,)}), view=view)
+    ran = run(job, plan_for(job, **where), view=view)
     assert prove_run(ran.traces).findings == ()
     assert set(ran.weights) == {"actor", "critic"}, "the reward model is frozen"
     for record in ran.outcome.records:

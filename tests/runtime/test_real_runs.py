@@ -266,7 +266,8 @@ def test_a_worker_that_dies_is_named(model: Path, tmp_path: Path) -> None:
     )
     with pytest.raises(RunError, match=r"reward\[step 0, .*worker host0.0: the process has died") as caught:
         run(job, plan_for(job))
-    assert "begin anew with --overwrite" in str(caught.value)
+    assert "The restart before this one brought nothing" in str(caught.value)
+    assert "rpeg train --resume" in str(caught.value)
 
 
 def test_nothing_listens_beyond_this_machine(model: Path, tmp_path: Path) -> None:
@@ -307,3 +308,22 @@ def test_rewards_that_fail_are_told(model: Path, tmp_path: Path) -> None:
     assert [record.metrics["reward_failed"] for record in ran.outcome.records] == [16, 16]
     (warning,) = [line for line in ran.told if line.startswith("warning") and "rewards fail" in line]
     assert "no such luck" in warning
+
+
+def test_a_reward_that_takes_too_long_is_counted_and_the_run_goes_on(model: Path, tmp_path: Path) -> None:
+    """One call hangs: its sample counts as zero, and the next ones are scored."""
+    (tmp_path / "slow.py").write_text(
+        "import pathlib, time\n"
+        "once = pathlib.Path(__file__).with_suffix('.once')\n"
+        "def reward(prompt, response, answer):\n"
+        "    if not once.exists():\n"
+        "        once.touch()\n"
+        "        time.sleep(600)\n"
+        "    return 1.0\n"
+    )
+    reward = {"name": "python:slow:reward", "import_from": str(tmp_path), "time_limit_seconds": 2.0}
+    job = make_job(model, tmp_path / "run", algorithm="grpo", steps=2, reward=reward)
+    ran = run(job, plan_for(job, rest=(0,)), in_process=True)
+    assert [record.metrics["reward_timed_out"] for record in ran.records] == [1, 0]
+    assert [record.reward for record in ran.records] == [15 / 16, 1.0]
+    assert any("rewards run into their time limit" in line for line in ran.told)

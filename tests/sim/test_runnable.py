@@ -8,10 +8,10 @@ import pytest
 
 from plans import grpo_graph, make_plan, ppo_graph
 from rpeg.architecture import Architecture, Experts
-from rpeg.errors import PlanError
+from rpeg.errors import InputError, PlanError
 from rpeg.ir import Graph, Kind
 from rpeg.plan import Devices, Parallelism, Plan
-from rpeg.sim.runnable import check_runnable
+from rpeg.sim.runnable import check_adapters, check_runnable
 from rpeg.transforms import parse
 from rpeg.workload import Workload, constant
 
@@ -144,3 +144,16 @@ def test_a_trainer_gives_itself_nothing_but_old_logprobs() -> None:
     stages = tuple(other if s == trainer else s for s in plan.graph.stages)
     with pytest.raises(PlanError, match="train_actor gives scores itself; use a plan that does not prune"):
         check(replace(plan, graph=replace(plan.graph, stages=stages)))
+
+
+@pytest.mark.parametrize(
+    ("family", "targets", "said"),
+    [
+        ("gpt2", "all", "small is a gpt2.*train it without lora"),
+        ("phi3", "attention", "small is a phi3.*use targets: all"),
+    ],
+)
+def test_adapters_need_matrices(family: str, targets: str, said: str) -> None:
+    check_adapters(targets, [LLAMA])
+    with pytest.raises(InputError, match=f"lora.targets {targets}: {said}"):
+        check_adapters(targets, [replace(LLAMA, family=family)])

@@ -37,6 +37,8 @@ def test_generation_ahead_is_of_the_newest_weights_and_kept_by_asynchrony() -> N
             OnNewWeights.KEEP_KV,
         )
     assert (ahead.key, parse("ahead").key) == ("keep_kv", "staleness")
+    with pytest.raises(GraphError, match="works in parts or rounds"):
+        parse("split{stage=generate,parts=2}").apply(ahead.apply(ppo()))
     with pytest.raises(GraphError, match="exact freshness requires drain"):
         parse("async{stage=generate,staleness=1,freshness=exact}").apply(ahead.apply(ppo()))
 
@@ -85,7 +87,8 @@ def test_text_that_names_no_transform_is_refused(source: str, words: str) -> Non
     ("source", "words"),
     [
         ("ahead{how=drain}", "'drain' is no way to go on"),
-        ("ahead{stage=reference}", "reference generates nothing to train on"),
+        ("ahead{stage=reference}", "reference has no weights that change"),
+        ("ahead{stage=old_logprobs}", "old_logprobs generates nothing to train on"),
         ("async{staleness=0}", "asynchrony begins at 1"),
         ("async{freshness=newest}", "freshness 'newest' is unknown"),
         ("async{stage=train_actor}", "only generation and assessment"),

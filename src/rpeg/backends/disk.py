@@ -42,6 +42,16 @@ def room_for(directory: Path, size_bytes: int) -> Iterator[None]:
         raise
 
 
+def disk_trouble(error: OSError) -> str:
+    """Which file it is about, what is wrong, and how much room there is."""
+    text = f"{error.filename}: {error.strerror}"
+    if error.errno in FULL and "bytes are free" not in text and error.filename is not None:
+        at = Path(error.filename)
+        free = shutil.disk_usage(at if at.exists() else at.parent).free
+        text += f", {free:,} bytes are free. Make room"
+    return text
+
+
 def _full(directory: Path, size_bytes: int, free_bytes: int) -> OSError:
     lacking = max(0, size_bytes - free_bytes)
     return OSError(

@@ -37,7 +37,7 @@ def command(
     from rpeg.job import load_job
 
     job = load_job(job_file)
-    if job.plan.layouts or job.plan.colocate:
+    if job.plan.layouts or job.plan.colocate or job.lora:
         from rpeg.calibrate import memory_bytes
         from rpeg.search import check_given, from_job
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,10 +56,26 @@ def command(
             min=1, help="Give up when nothing has happened for so long, and say who waits for whom."
         ),
     ] = 1800,
+    heartbeat_seconds: Annotated[
+        float,
+        typer.Option(
+            min=0.1, help="Take a worker for dead that has given no sign of life for so long, and end it."
+        ),
+    ] = 60,
+    start_seconds: Annotated[
+        float, typer.Option(min=1, help="Name the workers that have not come up after so long.")
+    ] = 1800,
+    restarts: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Go on from the last checkpoint so many times by itself, where a worker is lost."
+        ),
+    ] = 3,
 ) -> None:
     """Train a job by a plan; show the pipeline at work; prove the trace at the end.
 
-    Ctrl-C writes a checkpoint and ends; a second one ends at once.
+    Ctrl-C writes a checkpoint and ends; a second one ends at once. A run that loses a worker goes on from its last
+    checkpoint, unless that brings nothing; after anything else, --resume does.
 
     \b
     Examples:
@@ -91,7 +108,16 @@ def command(
 
     job = _job_with(job, output, steps, str(job_file))
     console = Console(highlight=False)
-    options = Options(address, in_process, resume, overwrite, stall_seconds)
+    options = Options(
+        address,
+        in_process,
+        resume,
+        overwrite,
+        stall_seconds,
+        heartbeat_seconds=heartbeat_seconds,
+        start_seconds=start_seconds,
+        restarts=restarts,
+    )
     given = None
     if plan_file is not None:
         from rpeg.plan import read_plan
@@ -104,6 +130,7 @@ def command(
     check_is_for(plan, job)
     costs = None
     if fake is None:
+        options = replace(options, predicted_bytes=_predicted_bytes(job, plan))
         with make_view(console, plan, job.steps, start.steps if start else 0) as view:
             outcome = train(job, plan, run, start, options, view)
     else:
@@ -183,6 +210,21 @@ def _best_plan(job: Job, console: Console) -> Plan:
         ranked = plan_job(problem)
     console.print(ranking(ranked, ranked.chosen, most=10))
     return ranked.chosen.plan
+
+
+def _predicted_bytes(job: Job, plan: Plan) -> dict[str, float]:
+    """The most memory that each device lane is predicted to hold; nothing where there is nothing to predict with."""
+    from rpeg.cli._planning import problem_of
+    from rpeg.errors import InputError
+    from rpeg.plan import lower
+    from rpeg.sim.memory import lane_memory
+
+    try:
+        facts = problem_of(job, lambda line: None, measure=False).facts
+        phases = lane_memory(plan, lower(plan.graph, plan.assignments, plan.workload), facts)
+    except InputError:
+        return {}
+    return {lane: max((memory.bytes for memory in held), default=0.0) for lane, held in phases.items()}
 
 
 def _predicted(job: Job, plan: Plan, run: Path, costs: Costs | None = None) -> Comparison | None:

@@ -157,6 +157,21 @@ def rare_stages_feed_none_within_a_step(graph: Graph) -> Iterator[str]:
             yield f"edge {edge.name}: {edge.src} fires every {every[edge.src]} steps, {edge.dst} every {every[edge.dst]}"
 
 
+def interrupted_stages_go_on_in_the_next_step(graph: Graph) -> Iterator[str]:
+    """What is interrupted is begun of the next step, whose prompts are known, and goes on in its one item."""
+    for edge in graph.edges:
+        stage = next((s for s in graph.stages if s.name == edge.dst), None)
+        if edge.on_new_weights is OnNewWeights.DRAIN or stage is None:
+            continue
+        where = f"edge {edge.name} is {edge.on_new_weights}, and {stage.name}"
+        if stage.kind is not Kind.GENERATE or edge.model is None or stage.name in graph.observers():
+            yield f"{where} generates nothing to train on with it"
+        if stage.parts > 1 or stage.name in graph.rounds:
+            yield f"{where} works in parts or rounds; choose one"
+        if any(op.name == "sample_greedy" for op in stage.ops):
+            yield f"{where} is greedy: its responses are for several samples at once"
+
+
 RULES: tuple[Rule, ...] = (
     names_are_unique,
     edges_join_stages,
@@ -171,6 +186,7 @@ RULES: tuple[Rule, ...] = (
     needs_are_met,
     *STREAMS,
     freshness_fits_interruption,
+    interrupted_stages_go_on_in_the_next_step,
     rare_stages_feed_none_within_a_step,
 )
 

@@ -56,7 +56,7 @@ def layouts_have_devices(job: Job) -> Iterator[Problem]:
 
 
 def batch_divides_over_replicas(job: Job) -> Iterator[Problem]:
-    """Every replica has its share of a minibatch, or of the prompts."""
+    """Every replica has its share of a minibatch, of the samples or of the prompts."""
     for stage, layout in _given(job):
         dp, key = layout.dp, ("plan", "layouts", stage.name, "dp")
         if dp is None:
@@ -68,6 +68,13 @@ def batch_divides_over_replicas(job: Job) -> Iterator[Problem]:
                 str(n) for n in ([n for n in choices if n < dp][-1:] + [n for n in choices if n > dp][:1])
             ]
             text = f"is {dp}, which does not divide minibatches of {size} samples. Nearest legal: {' or '.join(near)}."
+            yield Problem(key, text)
+        if stage.kind is Kind.INFERENCE and dp > job.batch.samples:
+            b = job.batch
+            text = (
+                f"is {dp}, but a step has {b.prompts} prompts × {b.samples_per_prompt} = {b.samples} samples: "
+                f"⌊{b.samples} / {dp}⌋ = 0 for some replicas. Set it to {b.samples} or less."
+            )
             yield Problem(key, text)
         if stage.kind is Kind.GENERATE and dp > job.batch.prompts:
             text = f"is {dp}, but a step has {job.batch.prompts} prompts: some replicas would have none."

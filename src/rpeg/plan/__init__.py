@@ -1,7 +1,7 @@
 """A plan: which devices run what, how, and in what order."""
 
 from rpeg.plan.arcs import BEGUN
-from rpeg.plan.assignment import Assignment, Devices, Host, device_lane, host_lane
+from rpeg.plan.assignment import Assignment, Devices, Host, device_lane, host_lane, ranges
 from rpeg.plan.check import check, find_cycle, violations
 from rpeg.plan.item import Item, ItemKind, Slot
 from rpeg.plan.json import digest, plan_from_json, plan_to_json, read_plan, write_plan
@@ -63,6 +63,7 @@ __all__ = [
     "plan_to_json",
     "prompts_of_part",
     "prompts_of_replica",
+    "ranges",
     "read_plan",
     "side_by_side",
     "source_step",

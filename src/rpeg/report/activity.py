@@ -1,9 +1,10 @@
-"""What each lane has been doing lately, from the driver's log as it is written."""
+"""What lanes have been doing lately, from the driver's log as it is written."""
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from rpeg.plan import Item, ItemKind
 from rpeg.trace import Entry, What
@@ -17,69 +18,65 @@ class Busy:
     start_seconds: float
     end_seconds: float | None = None
 
+    def overlap(self, start: float, end: float, now: float) -> float:
+        """Seconds of start … end that it takes."""
+        until = self.end_seconds if self.end_seconds is not None else now
+        return max(0.0, min(end, until) - max(start, self.start_seconds))
 
-@dataclass
+
 class Activity:
-    """Recent items of each lane, and what is generated and not trained yet."""
+    """Recent items of some lanes. Of others it takes no notice, so that a gang of thousands costs no more than these."""
 
-    keep_seconds: float = 120.0
-    lanes: dict[str, deque[Busy]] = field(default_factory=dict)
-    queued_samples: int = 0
-    now: float = 0.0
+    def __init__(self, lanes: Iterable[str], keep_seconds: float = 120.0) -> None:
+        self.keep_seconds, self.now, self.begun = keep_seconds, 0.0, False
+        self._lanes: dict[str, deque[Busy]] = {lane: deque() for lane in lanes}
+        self._on: dict[Item, tuple[str, ...]] = {}
 
     def on_entry(self, entry: Entry) -> None:
-        self.now = max(self.now, entry.seconds)
+        self.now, self.begun = max(self.now, entry.seconds), True
         if entry.what.begins:
-            for lane in entry.lanes:
-                self.lanes.setdefault(lane, deque()).append(Busy(entry.item, entry.seconds))
+            own = self._on[entry.item] = tuple(lane for lane in entry.lanes if lane in self._lanes)
+            for lane in own:
+                self._lanes[lane].append(Busy(entry.item, entry.seconds))
         elif entry.what in (What.FINISHED, What.FAILED):
-            self._close(entry)
-        elif entry.what is What.PRODUCED:
-            self.queued_samples += len(entry.ids)
+            for lane in self._on.pop(entry.item, ()):
+                self._close(self._lanes[lane], entry)
 
-    def current(self, lane: str) -> Item | None:
-        """What a lane runs now."""
-        recent = self.lanes.get(lane)
-        return recent[-1].item if recent and recent[-1].end_seconds is None else None
+    def current(self, lanes: Iterable[str]) -> list[Item]:
+        """What these lanes run now, what most of them do first."""
+        last = (self._lanes[lane][-1] for lane in lanes if self._lanes[lane])
+        return [item for item, _ in Counter(b.item for b in last if b.end_seconds is None).most_common()]
 
-    def strip(self, lane: str, window_seconds: float, cells: int) -> list[Item | None]:
-        """The item that filled most of each of `cells` equal pieces of the last `window_seconds`."""
-        start = self.now - window_seconds
-        width = window_seconds / cells
-        out: list[Item | None] = []
-        recent = self.lanes.get(lane, ())
-        for cell in range(cells):
-            a, b = start + cell * width, start + (cell + 1) * width
-            best: tuple[float, Item | None] = (width / 2, None)
-            for busy in recent:
-                overlap = min(b, busy.end_seconds if busy.end_seconds is not None else b) - max(
-                    a, busy.start_seconds
-                )
-                if overlap >= best[0]:
-                    best = (overlap, busy.item)
-            out.append(best[1])
-        return out
+    def strip(self, lanes: Iterable[str], window_seconds: float, cells: int) -> list[str | None]:
+        """The name that filled most of each of `cells` equal pieces of the last `window_seconds` of these lanes; None
+        where they were idle for more than half of it."""
+        start, width = self.now - window_seconds, window_seconds / cells
+        seconds: list[Counter[str]] = [Counter() for _ in range(cells)]
+        own = [self._lanes[lane] for lane in lanes]
+        for busy in (busy for recent in own for busy in recent):
+            until = self.now if busy.end_seconds is None else busy.end_seconds
+            first, last = int((busy.start_seconds - start) / width), int((until - start) / width)
+            for cell in range(max(0, first), min(cells, last + 1)):
+                a = start + cell * width
+                seconds[cell][busy.item.name] += busy.overlap(a, a + width, self.now)  # type: ignore[assignment]
+        least = width / 2 * len(own)
+        return [
+            cell.most_common(1)[0][0] if cell and sum(cell.values()) >= least else None for cell in seconds
+        ]
 
-    def busy_share(self, lane: str, window_seconds: float) -> float:
-        """Share of the last `window_seconds` in which the lane held an item."""
-        start = self.now - window_seconds
-        total = sum(
-            max(0.0, (b.end_seconds if b.end_seconds is not None else self.now) - max(start, b.start_seconds))
-            for b in self.lanes.get(lane, ())
-        )
-        return min(1.0, total / window_seconds) if window_seconds > 0 else 0.0
+    def busy_share(self, lanes: Iterable[str], window_seconds: float) -> float:
+        """Share of the last `window_seconds` in which these lanes held an item."""
+        own, start = [self._lanes[lane] for lane in lanes], self.now - window_seconds
+        total = sum(busy.overlap(start, self.now, self.now) for recent in own for busy in recent)
+        return min(1.0, total / (window_seconds * len(own))) if own and window_seconds > 0 else 0.0
 
-    def _close(self, entry: Entry) -> None:
-        for recent in self.lanes.values():
-            for i in range(len(recent) - 1, -1, -1):
-                if recent[i].item == entry.item and recent[i].end_seconds is None:
-                    recent[i] = Busy(entry.item, recent[i].start_seconds, entry.seconds)
-                    break
-            while recent and (recent[0].end_seconds or self.now) < self.now - self.keep_seconds:
-                recent.popleft()
-
-    def on_step_trained(self, samples: int) -> None:
-        self.queued_samples = max(0, self.queued_samples - samples)
+    def _close(self, recent: deque[Busy], entry: Entry) -> None:
+        for i in range(len(recent) - 1, -1, -1):
+            if recent[i].item == entry.item and recent[i].end_seconds is None:
+                recent[i] = Busy(entry.item, recent[i].start_seconds, entry.seconds)
+                break
+        while recent and (recent[0].end_seconds or self.now) < self.now - self.keep_seconds:
+            recent.popleft()
 
 
 def short_name(item: Item) -> str:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from itertools import pairwise
 from statistics import median
-from typing import Protocol
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -17,6 +15,10 @@ from rich.text import Text
 
 from rpeg.plan import Plan
 from rpeg.report.activity import Activity, short_name
+from rpeg.report.lane_groups import Group as Lanes
+from rpeg.report.lane_groups import lane_groups
+from rpeg.report.stages_now import StageNow, StagesNow
+from rpeg.report.step_lines import Saved, Step, evaluation_line, sparkline, step_line
 from rpeg.trace import Entry
 from rpeg.units import seconds_text
 
@@ -32,34 +34,7 @@ COLOURS = (
     "bright_green",
 )
 BLOCK, IDLE = "█", "·"
-SPARKS = "▁▂▃▄▅▆▇█"
-STRIP_CELLS = 48
-
-
-class Step(Protocol):
-    """What a view shows of a step; see `rpeg.runtime.StepRecord`."""
-
-    @property
-    def step(self) -> int: ...
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def reward(self) -> float | None: ...
-    @property
-    def tokens_per_second(self) -> float: ...
-    @property
-    def truncated(self) -> float: ...
-    @property
-    def versions(self) -> Mapping[str, int]: ...
-    @property
-    def metrics(self) -> Mapping[str, float]: ...
-
-
-class Saved(Protocol):
-    """A checkpoint; see `rpeg.runtime.Checkpoint`."""
-
-    @property
-    def steps(self) -> int: ...
+MOST_LANES, MOST_CELLS, BAR_CELLS = 12, 96, 10
 
 
 class PlainView:
@@ -100,19 +75,21 @@ class PlainView:
 
 
 class LiveView:
-    """Progress, what every device does, reward, speed and versions, redrawn a few times a second."""
+    """Progress, stages and what waits for them, what devices do, reward, speed and alarms, a few times a second."""
 
     def __init__(self, console: Console, plan: Plan, steps: int, first_step: int = 0) -> None:
         self.plan, self.steps, self.done = plan, steps, first_step
-        self.activity = Activity()
+        self.groups = lane_groups(plan, MOST_LANES)
+        self.activity = Activity(lane for group in self.groups for lane in group.seen)
+        self.stages = StagesNow(plan)
         self.rewards: list[float] = []
         self.seconds: list[float] = []
         self.notes: list[str] = []
+        self.alarms: list[str] = []
         self.status = "starting"
         self.last: Step | None = None
         names = [s.name for s in plan.graph.stages]
         self._colour = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(names)}
-        self._lanes = sorted({lane for a in plan.assignments for lane in a.all_lanes()})
         self._offset: float | None = None
         self._live = Live(console=console, get_renderable=self._draw, refresh_per_second=4, transient=False)
 
@@ -127,6 +104,7 @@ class LiveView:
     def on_entry(self, entry: Entry) -> None:
         self._offset = entry.seconds - time.monotonic()
         self.activity.on_entry(entry)
+        self.stages.on_entry(entry)
 
     def on_stage(self, text: str) -> None:
         self.status = text
@@ -136,7 +114,6 @@ class LiveView:
         self.seconds.append(record.seconds)
         if record.reward is not None:
             self.rewards.append(record.reward)
-        self.activity.on_step_trained(self.plan.workload.prompts * self.plan.workload.samples_per_prompt)
 
     def on_evaluation(self, step: int, accuracy: float, metrics: Mapping[str, float]) -> None:
         self._note(evaluation_line(step, accuracy, metrics))
@@ -145,103 +122,124 @@ class LiveView:
         self._note(f"checkpoint after {checkpoint.steps} steps")
 
     def on_warning(self, text: str) -> None:
-        self._note(f"warning: {text}")
+        self.alarms = [*self.alarms[-2:], f"warning: {text}"]
 
     def on_stopping(self, steps: int) -> None:
         self.status = f"stopping with a checkpoint after {steps} steps; once more Ctrl-C ends at once"
 
     def _note(self, text: str) -> None:
-        self.notes = [*self.notes[-3:], text]
+        self.notes = [*self.notes[-2:], text]
 
     def _draw(self) -> RenderableType:
         if self._offset is not None:
             self.activity.now = max(self.activity.now, time.monotonic() + self._offset)
-        if not self.activity.lanes:
+        if not self.activity.begun:
             return Spinner("dots", Text(self.status))
-        return Group(self._head(), self._devices(), self._legend(), *self._numbers(), *map(Text, self.notes))
+        return self.picture(self._live.console.width)
+
+    def picture(self, width: int) -> RenderableType:
+        """Everything, as it is at `activity.now`. width: of the terminal, in columns."""
+        parts: list[RenderableType] = [
+            self._head(),
+            self._stages(),
+            self._lanes(width),
+            *self._numbers(width),
+        ]
+        return Group(*parts, *map(Text, self.notes), *(Text(text, style="yellow") for text in self.alarms))
 
     def _head(self) -> RenderableType:
         grid = Table.grid(padding=(0, 1))
         left = median(self.seconds) * (self.steps - self.done) if self.seconds else 0.0
         until = f", {seconds_text(left)} left" if self.seconds else ""
-        bar = ProgressBar(total=self.steps, completed=self.done, width=30)
+        bar = ProgressBar(total=self.steps, completed=self.done, width=20)
         grid.add_row(f"step {self.done}/{self.steps}", bar, Text(f"{self.status}{until}"))
         return grid
 
-    def _devices(self) -> RenderableType:
+    def _stages(self) -> RenderableType:
+        grid = Table.grid(padding=(0, 1))
+        for justify in ("left", "right", "left", "right", "right", "left"):
+            grid.add_column(justify=justify, no_wrap=True)
+        grid.add_row("", "step", "", "samples wait", "takes", "reads", style="dim")
+        for stage in self.stages.now(self.activity.now):
+            name = Text(f"{BLOCK} ", style=self._style(stage.name)) + Text(stage.name, style="default")
+            versions = " ".join(f"{model} v{version}" for model, version in stage.versions.items())
+            age = f" ({stage.age} old)" if stage.age else ""
+            grid.add_row(
+                name,
+                str(stage.step) if stage.step >= 0 else "",
+                _bar(stage),
+                "" if stage.waiting is None else f"{stage.waiting:,}",
+                "" if stage.typical_seconds is None else seconds_text(stage.typical_seconds),
+                f"{versions}{age}",
+            )
+        return grid
+
+    def _lanes(self, width: int) -> RenderableType:
         window = self._window_seconds
+        shown = self.groups[:MOST_LANES]
+        longest = max(len(group.name) for group in shown)
+        cells = max(16, min(MOST_CELLS, width - longest - 36))
         table = Table.grid(padding=(0, 1))
-        for lane in self._lanes:
+        for no_wrap in (True, True, True, False):
+            table.add_column(no_wrap=no_wrap)
+        for group in shown:
             strip = Text()
-            for item in self.activity.strip(lane, window, STRIP_CELLS):
+            for name in self.activity.strip(group.seen, window, cells):
                 strip.append(
-                    IDLE if item is None else BLOCK, style="dim" if item is None else self._style(item.name)
+                    IDLE if name is None else BLOCK, style="dim" if name is None else self._style(name)
                 )
-            current = self.activity.current(lane)
-            doing = f"{short_name(current)} (step {current.step})" if current else "waits for its next item"
-            table.add_row(lane, strip, f"{self.activity.busy_share(lane, window):4.0%}", Text(doing))
+            share = f"{self.activity.busy_share(group.seen, window):4.0%}"
+            table.add_row(
+                group.name, strip, share, Text(self._doing(group), overflow="ellipsis", no_wrap=True)
+            )
+        if more := self.groups[MOST_LANES:]:
+            table.add_row(f"… and {sum(len(group.lanes) for group in more)} lanes more", "", "", "")
+        table.add_row(Text(f"last {seconds_text(window)}", style="dim"), "", "", "")
         return table
+
+    def _doing(self, group: Lanes) -> str:
+        found = self.activity.current(group.seen)
+        if not found:
+            return "idle"
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        return f"{short_name(found[0])} {found[0].step}{more}"
 
     @property
     def _window_seconds(self) -> float:
         """About four steps."""
         return max(2.0, 4 * median(self.seconds)) if self.seconds else 4.0
 
-    def _legend(self) -> RenderableType:
-        text = Text(f"the last {seconds_text(self._window_seconds)}:  ")
-        for stage in self.plan.graph.stages:
-            text.append(f"{BLOCK} ", style=self._colour[stage.name])
-            text.append(f"{stage.name}  ")
-        return text
-
-    def _numbers(self) -> list[RenderableType]:
+    def _numbers(self, width: int) -> list[RenderableType]:
         if self.last is None:
             return []
         versions = " ".join(f"{model} v{version}" for model, version in self.last.versions.items())
+        stale = self.last.metrics.get("staleness", 0.0)
         line = (
             f"{self.last.tokens_per_second:,.0f} tokens/s · {seconds_text(median(self.seconds[-20:]))} a step · "
-            f"{versions} · "
-            f"{self.activity.queued_samples} samples generated and not trained yet"
+            f"{versions} · {self.stages.untrained:,} samples generated and not trained yet"
+            + (f" · trained samples are {stale:.2f} versions old" if stale else "")
         )
-        reward = f"reward {self.rewards[-1]:.3f}  {sparkline(self.rewards, 60)}" if self.rewards else ""
-        return [Text(line), Text(reward)]
+        numbers: list[RenderableType] = [Text(line)]
+        if self.rewards:
+            numbers.append(
+                Text(f"reward {self.rewards[-1]:.3f}  {sparkline(self.rewards, min(60, width - 16))}")
+            )
+        return numbers
 
     def _style(self, name: str) -> str:
         return self._colour.get(name, "white")
 
 
+def _bar(stage: StageNow) -> str:
+    """How much of a stage's step is done."""
+    if not stage.runs:
+        return ""
+    if stage.share is None:
+        return "at work"
+    full = round(stage.share * BAR_CELLS)
+    return "▰" * full + "▱" * (BAR_CELLS - full)
+
+
 def make_view(console: Console, plan: Plan, steps: int, first_step: int = 0) -> PlainView | LiveView:
     """Live on a terminal, plain lines elsewhere."""
     return LiveView(console, plan, steps, first_step) if console.is_terminal else PlainView(console, steps)
-
-
-def evaluation_line(step: int, accuracy: float, metrics: Mapping[str, float]) -> str:
-    """An evaluation in one line; of several responses to a prompt also how often one of k solves it."""
-    passes = [(name.removeprefix("eval/"), value) for name, value in metrics.items() if "/pass@" in name]
-    more = "".join(f", {name} {value:.3f}" for name, value in passes if len(passes) > 1)
-    return f"after {step} steps: held-out accuracy {accuracy:.3f}{more}"
-
-
-def step_line(record: Step, steps: int) -> str:
-    """``step 12/60  reward 0.412  1,234 tokens/s  0.52 s``"""
-    reward = "  reward   –  " if record.reward is None else f"  reward {record.reward:.3f}"
-    stale = record.metrics.get("staleness", 0.0)
-    more = f"  staleness {stale:.2f}" if stale else ""
-    if asked := record.metrics.get("selection/asked"):
-        more += f"  {record.metrics['selection/accepted']:.0f} of {asked:.0f} groups"
-    cut = f"  cut {record.truncated:.0%}" if record.truncated else ""
-    width = len(str(steps))
-    speed = f"  {record.tokens_per_second:7,.0f} tokens/s  {seconds_text(record.seconds)}"
-    return f"step {record.step + 1:{width}d}/{steps}{reward}{speed}{more}{cut}"
-
-
-def sparkline(values: list[float], width: int) -> str:
-    """The last values as bars, averaged down to at most `width` of them."""
-    if not values:
-        return ""
-    count = min(width, len(values))
-    bounds = [len(values) * i // count for i in range(count + 1)]
-    means = [sum(values[a:b]) / (b - a) for a, b in pairwise(bounds)]
-    low, high = min(means), max(means)
-    span = (high - low) or 1.0
-    return "".join(SPARKS[round((m - low) / span * (len(SPARKS) - 1))] for m in means)

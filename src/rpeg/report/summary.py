@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from rpeg.report.compare import Comparison
-from rpeg.report.live import sparkline
+from rpeg.report.step_lines import sparkline
 from rpeg.units import seconds_text
 
 MANY = 16

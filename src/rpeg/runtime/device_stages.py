@@ -278,14 +278,17 @@ class DeviceStages:
         return holding
 
     def _check_versions(self, samples: Samples, step: int) -> None:
-        bounds = [
-            edge.version_bound(step)
+        edges = [
+            edge
             for stage in self.graph.stages
             if stage.kind is Kind.GENERATE and self.graph.out_of(stage.name)
             for edge in self.graph.weights_into(stage.name)
         ]
         older = self.graph.selector is not None and KEPT in self.graph.selector.gives
-        training.check_staleness(samples, max(0, min(bounds, default=0) - older), step, step)
+        oldest = min((edge.version_bound(step) for edge in edges), default=0) - older
+        training.check_staleness(samples, max(0, oldest), step, step)
+        if all(edge.on_new_weights is DRAIN for edge in edges):
+            training.check_whole(samples, step)
 
     def _rank_in(self, assignment: Assignment) -> tuple[int, int]:
         """(this worker's data-parallel rank in a gang, ranks)."""

@@ -13,12 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from rpeg.backends.disk import FULL, disk_trouble
 from rpeg.errors import RpegError, RunError
 from rpeg.ir import Kind
 from rpeg.plan import Item, ItemKind, Plan
 from rpeg.runtime.batches import Batches
 from rpeg.runtime.checkpoints import Checkpoints, reach
-from rpeg.runtime.failure import Failure, Stalled, WorkerFailed, error_text, is_of_a_peer
+from rpeg.runtime.failure import Failure, Stalled, WorkerFailed, cause_of, error_text, is_of_a_peer
 from rpeg.runtime.record import StepRecord, Tally
 from rpeg.runtime.run_directory import Checkpoint
 from rpeg.runtime.work import Answer, Part, Verdict, Work
@@ -176,14 +177,15 @@ class Driver:
             loop = asyncio.get_running_loop()
             self._watchdog = loop.call_at(self._heard + self.stall_seconds, self._watch)
             return
-        tasks = self.scheduler.lowered.tasks
-        running = [(str(item), tasks[item.slot].lanes) for item in self.scheduler.running]
-        self._events.put_nowait(Stalled(self.stall_seconds, running, self.who_waits()))
+        self._events.put_nowait(Stalled(self.stall_seconds, self.who_waits()))
+
+    def running(self) -> list[tuple[Item, Sequence[str]]]:
+        """Items that run, with their lanes."""
+        return [(i, self.scheduler.lowered.tasks[i.slot].lanes) for i in self.scheduler.running]
 
     def who_waits(self) -> str:
         """What runs and what waits for what, one a line."""
-        lanes = self.scheduler.lowered.tasks
-        running = [f"  running: {i} on {', '.join(lanes[i.slot].lanes)}" for i in self.scheduler.running]
+        running = [f"  running: {item} on {', '.join(lanes)}" for item, lanes in self.running()]
         waiting = [f"  waiting: {item} for {what}" for item, what in self.scheduler.waiting()]
         return "\n".join(running + waiting)
 
@@ -279,7 +281,9 @@ class Driver:
             raise
         except Exception as error:
             name = lanes[0] if len(lanes) == 1 else f"of {lanes[0]} … {lanes[-1]}"
-            why = error_text(error)
+            why, cause = error_text(error), cause_of(error)
+            if isinstance(cause, OSError) and cause.errno in FULL:  # no restart makes room
+                raise RunError(f"worker {name}: cannot write {disk_trouble(cause)}") from error
             raise WorkerFailed(Failure(name, str(item), item.step, why, is_of_a_peer(why))) from error
 
     async def _take_answers(self, item: Item, call: AsyncIterator[Answer]) -> None:

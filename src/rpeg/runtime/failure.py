@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rpeg.errors import RpegError, RunError
@@ -50,11 +49,11 @@ class WorkerFailed(RunError):
 
 
 class Stalled(RunError):
-    """Nothing has happened for so many seconds. running: items with their lanes. waits: who waits for whom, in lines."""
+    """Nothing has happened for so many seconds. waits: who waits for whom, in lines."""
 
-    def __init__(self, seconds: float, running: Sequence[tuple[str, Sequence[str]]], waits: str) -> None:
+    def __init__(self, seconds: float, waits: str) -> None:
         super().__init__(f"nothing has happened for {seconds:g} s.\n{waits}")
-        self.seconds, self.running, self.waits = seconds, tuple(running), waits
+        self.seconds = seconds
 
 
 def cause_of(error: BaseException) -> BaseException:

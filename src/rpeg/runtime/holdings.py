@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 import torch
 
@@ -24,8 +24,8 @@ from rpeg.backends.training.optimizer import OptimizerConfig
 from rpeg.backends.training.trainer import ALONE, Recompute, State, Trainer
 from rpeg.backends.weights import canary_tokens, check_canary
 from rpeg.ir import Kind, OnNewWeights, Stage
-from rpeg.job import Job
-from rpeg.plan import Assignment, Copy, Devices, Lowered, Parallelism, Plan, Rest
+from rpeg.plan import Assignment, Copy, Devices, Lowered, Parallelism, Rest
+from rpeg.runtime.optimizing import optimizer_config
 from rpeg.runtime.work import Station
 from rpeg.sim.bases import base_of, bases
 
@@ -181,30 +181,48 @@ class Holdings:
     def offload(self, rest: Rest) -> None:
         """Puts to rest on the host what the stage of a rest holds here."""
         for holding in self._resting(rest):
-            for state in self._states(rest):
+            for state in self._states(rest, holding):
                 users = holding.awake_for.setdefault(state, set())
                 users.discard(rest.name)
                 if not users:
                     holding.trainer.offload(state)
-            if holding.trainer.is_resting("weights"):
-                for engine in self._engines_over(holding):
-                    engine.sleep()
+            whole = holding.trainer.is_resting("weights")
+            own = self._engines.get(rest.stage)
+            for engine in self._engines_over(holding) if whole else [own] if own is not None else []:
+                engine.sleep()
 
     def reload(self, rest: Rest) -> None:
         """Brings it back."""
+        generates = self.plan.graph.stage(rest.stage).kind is Kind.GENERATE
         for holding in self._resting(rest):
-            for state in self._states(rest):
+            states = self._states(rest, holding)
+            for state in states:
                 holding.awake_for.setdefault(state, set()).add(rest.name)
                 holding.trainer.reload(state)
-            if "weights" in self._states(rest):
+            if "weights" in states or generates:
                 self.refresh(holding)
 
-    def _states(self, rest: Rest) -> tuple[State, ...]:
-        """What a rest is of: a trainer's optimizer alone or with its weights, or weights, whoever's they are."""
+    def _states(self, rest: Rest, holding: Holding) -> tuple[State, ...]:
+        """What a rest takes of a holding: an optimizer alone, or weights, with an optimizer where they are a trainer's.
+
+        Nothing where somebody else finds the weights here and has no rest: an engine then gives back its cache alone.
+        """
         if rest.what == "optimizer":
             return ("optimizer",)
+        covered = {name for r in self.lowered.rests if r.what == "model" for name in r.stages}
+        if not self._users(holding) <= covered:
+            return ()
         trains = self.plan.graph.stage(rest.stage).kind is Kind.TRAIN
         return ("weights", "optimizer") if trains else ("weights",)
+
+    def _users(self, holding: Holding) -> set[str]:
+        """The stages that find these weights here."""
+        stages = self._mine(Kind.TRAIN, Kind.GENERATE, Kind.INFERENCE)
+        return {
+            s.name
+            for s in stages
+            if any(self.for_stage(s.name, model).trainer is holding.trainer for model in s.models)
+        }
 
     def _resting(self, rest: Rest) -> list[Holding]:
         """What the stage of a rest finds its models in on this worker, its own or another's."""
@@ -281,21 +299,3 @@ class Holdings:
 
     def _optimizer(self, model: str) -> OptimizerConfig:
         return optimizer_config(self.job, self.plan, model)
-
-
-def optimizer_config(job: Job, plan: Plan, model: str) -> OptimizerConfig:
-    """The job's optimizer section for one model: a critic (a model without an lm head) may have its own rate."""
-    o = job.optimizer
-    lr = o.lr if "lm" in plan.graph.model(model).heads or o.critic_lr is None else o.critic_lr
-    updates_per_step = plan.workload.minibatches * plan.workload.epochs
-    options: dict[str, Any] = {
-        "lr": lr,
-        "betas": o.betas,
-        "eps": o.eps,
-        "weight_decay": o.weight_decay,
-        "max_grad_norm": o.max_grad_norm,
-        "schedule": o.schedule,
-        "warmup_steps": o.warmup_steps * updates_per_step,
-        "total_steps": job.steps * updates_per_step,
-    }
-    return OptimizerConfig(**options)

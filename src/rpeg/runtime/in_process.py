@@ -30,6 +30,9 @@ class HereHandle:
         self.station = replace(station, core=None)
         self.worker = Worker(self.station)
 
+    def end(self) -> None:
+        """Its process is ours and goes on."""
+
     async def call(self, method: str, *arguments: Any) -> Any:
         return getattr(self.worker, method)(*arguments)
 

@@ -27,6 +27,7 @@ ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "PYTHONWARNINGS": "ignore",
 }
@@ -58,8 +59,9 @@ def ray_cluster(workers: int, address: str | None) -> Iterator[str]:
         )
     os.environ.update({k: v for k, v in ENVIRONMENT.items() if k.startswith("RAY_") or address is None})
     import ray
-    from ray._private import services
+    from ray._private import services, worker
 
+    worker.print_to_stdstream = lambda *_, **__: None  # what it says of a lost worker, the run says itself
     if address is None:
         os.environ.update(PRIVATE)
     if address is None or address.startswith("127."):
@@ -90,19 +92,21 @@ def ray_cluster(workers: int, address: str | None) -> Iterator[str]:
 
 
 @contextmanager
-def seats(plan: Plan, lanes: list[str], address: str | None, trace: Path) -> Iterator[Mapping[str, Seat]]:
+def seats(
+    plan: Plan, lanes: list[str], address: str | None, here: str, trace: Path
+) -> Iterator[Mapping[str, Seat]]:
     """A place for the worker of each lane, by the plan's nodes, for as long as the block runs.
 
-    InputError where the cluster lacks nodes or devices, is busy, or has a node that cannot do its part.
+    address, here: what `ray_cluster` was given and gave. InputError where the cluster lacks nodes or devices, is busy,
+    or has a node that cannot do its part.
     """
-    with ray_cluster(len(lanes), address) as here:
-        if address is None:
-            yield {lane: Seat(here) for lane in lanes}
-            return
-        placed = place(needs(plan), _hosts())
-        check_alike(_visits(placed, trace), str(trace.resolve()))
-        with _reserved(plan, placed) as found:
-            yield found
+    if address is None:
+        yield {lane: Seat(here) for lane in lanes}
+        return
+    placed = place(needs(plan), _hosts())
+    check_alike(_visits(placed, trace), str(trace.resolve()))
+    with _reserved(plan, placed) as found:
+        yield found
 
 
 def _hosts() -> list[Host]:
@@ -208,3 +212,8 @@ class RayHandle(RayCalls):
         )
         super().__init__(actor.remote(station))
         self.station = station
+
+    def end(self) -> None:
+        import ray
+
+        ray.kill(self.actor)

@@ -13,9 +13,10 @@ import yaml
 from rpeg.errors import InputError
 from rpeg.job import Job, dump_job
 from rpeg.job.records import read_records
+from rpeg.plan import Plan
 
 MAY_CHANGE = frozenset(
-    {"name", "output", "steps", "evaluation", "checkpoint", "allow", "plan", "samples", "loggers"}
+    {"name", "output", "steps", "evaluation", "checkpoint", "allow", "plan", "samples", "loggers", "cluster"}
 )
 """Sections of a job that a resumed run may have otherwise than the run that it goes on with."""
 
@@ -44,6 +45,22 @@ def check_same(job: str, kept: Path, free: Set[str]) -> None:
             f"{kept.parent} was begun with another job: {'; '.join(different)}. Go on with the job as it was "
             f"({kept}), or begin anew: --overwrite"
         )
+
+
+def check_same_work(plan: Plan, kept: Plan, file: Path) -> None:
+    """Raises InputError where a plan is not of the graph and the workload that the run was begun with: where stages run,
+    and how they are cut, may change from stretch to stretch."""
+    for what, old, new in (
+        ("graph", kept.graph, plan.graph),
+        ("transforms", kept.applied, plan.applied),
+        ("workload", kept.workload, plan.workload),
+    ):
+        if old != new:
+            raise InputError(
+                f"{file} is of another {what} than the plan given ({kept.graph.name}, {' '.join(kept.applied) or 'no'} "
+                f"transforms; {plan.graph.name}, {' '.join(plan.applied) or 'no'} transforms). Give a plan that differs "
+                "in layout alone, or begin anew: --overwrite"
+            )
 
 
 def check_same_data(job: Job, kept: Path) -> None:

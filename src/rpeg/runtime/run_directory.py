@@ -1,7 +1,7 @@
 """What a run leaves on disk, and where a resumed run goes on.
 
 RUN/job.yaml                the job as it was understood
-RUN/plan.json               the plan that it runs by
+RUN/plan.json               the plan that it runs by; earlier ones are in the stretches that ran by them
 RUN/metrics.jsonl           one step a line
 RUN/evaluations.jsonl       one evaluation a line
 RUN/data.json               what the prompts were when the run began
@@ -93,6 +93,12 @@ class RunDirectory:
         ):
             shutil.rmtree(directory, ignore_errors=True)
 
+    def keep_plan_of_stretches(self) -> None:
+        """Before another plan takes its place, those that ran by it get it for themselves."""
+        for stretch in self.path.glob("trace-*"):
+            if not (stretch / "plan.json").exists():
+                shutil.copyfile(self.plan, stretch / "plan.json")
+
     def checkpoints(self) -> list[Checkpoint]:
         """Whole checkpoints, oldest first; damaged ones are passed over."""
         paths = sorted(path for path in self.path.glob("checkpoint-*") if not path.suffix)
@@ -135,14 +141,12 @@ class RunDirectory:
         state = {"schema": SCHEMA, "steps": steps, "seed": seed}
         write_durably(partial / "state.json", json.dumps(state) + "\n")
         sync(partial)
-        before = final.with_suffix(".before")
-        if final.exists():
-            final.rename(before)
+        if final.exists():  # damaged: a whole one would have been gone on from
+            _remove(final)
         partial.rename(final)
         sync(self.path)
-        shutil.rmtree(before, ignore_errors=True)
         for old in self.checkpoints()[:-keep]:
-            shutil.rmtree(old.path)
+            _remove(old.path)
         self._drop_carried_before(min((c.steps for c in self.checkpoints()), default=0) - 1)
         return Checkpoint(final, steps)
 
@@ -168,6 +172,12 @@ class RunDirectory:
 
     def _partial(self, steps: int) -> Path:
         return self.path / f"checkpoint-{steps:06d}.partial"
+
+
+def _remove(checkpoint: Path) -> None:
+    """What makes it count goes first, so that none counts of which a part is gone."""
+    (checkpoint / "state.json").unlink(missing_ok=True)
+    shutil.rmtree(checkpoint)
 
 
 def _link(file: Path, target: Path) -> None:

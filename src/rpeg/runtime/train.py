@@ -9,29 +9,26 @@ import asyncio
 import signal
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from rpeg.errors import InputError, RpegError, RunError
+from rpeg.backends.disk import disk_trouble
+from rpeg.errors import InputError, RunError
 from rpeg.job import Job, dump_job
-from rpeg.plan import Plan, check, device_lane, digest, read_plan, write_plan
-from rpeg.runtime.checkpoints import Checkpoints
+from rpeg.plan import Plan, check, digest, read_plan, write_plan
 from rpeg.runtime.driver import Driver
-from rpeg.runtime.failure import WorkerFailed, error_text
+from rpeg.runtime.failure import WorkerFailed
 from rpeg.runtime.limits import check_backends
 from rpeg.runtime.lock import locked
 from rpeg.runtime.record import StepRecord
 from rpeg.runtime.recorder import Recorder, View
 from rpeg.runtime.repair import Repairs
-from rpeg.runtime.resuming import check_same_data, check_same_job
+from rpeg.runtime.resuming import check_same_data, check_same_job, check_same_work
 from rpeg.runtime.run_directory import Checkpoint, RunDirectory
-from rpeg.runtime.vigil import Vigil
-from rpeg.runtime.work import Station
-from rpeg.runtime.workers import Hosted, call_all
-from rpeg.sim.runnable import check_runnable
+from rpeg.sim.runnable import check_adapters, check_runnable
 from rpeg.trace import Source, begin_stretch, end_stretch, sources
 
 DEFAULT_STALL_SECONDS = 1800.0
@@ -83,7 +80,8 @@ class Options:
 def prepare_directory(
     job: Job, plan: Plan | None, options: Options
 ) -> tuple[RunDirectory, Plan | None, Checkpoint | None]:
-    """The run's directory, the plan to run by (None: still to be made) and the checkpoint to go on from.
+    """The run's directory, the plan to run by (None: still to be made) and the checkpoint to go on from; None of a run
+    that has none yet, which goes on from its first step.
 
     Raises InputError where an older run is in the way, or there is nothing to resume.
     """
@@ -94,15 +92,15 @@ def prepare_directory(
                 f"{run.path} holds a run. Go on with it: --resume. Begin anew: --overwrite. Or set another output."
             )
         return run, plan, None
+    if not run.plan.exists():
+        raise InputError(f"{run.path} holds no run to resume; leave --resume out to begin one")
     check_same_job(job, run.job)
-    checkpoints = run.checkpoints()
-    if not checkpoints:
-        raise InputError(f"{run.path} holds no whole checkpoint to resume from; begin anew with --overwrite")
-    if checkpoints[-1].steps >= job.steps:
+    last = next(reversed(run.checkpoints()), None)
+    if last is not None and last.steps >= job.steps:
         raise InputError(
-            f"{run.path} has done {checkpoints[-1].steps} of {job.steps} steps: nothing is left. Raise steps to go on."
+            f"{run.path} has done {last.steps} of {job.steps} steps: nothing is left. Raise steps to go on."
         )
-    return run, plan or read_plan(run.plan), checkpoints[-1]
+    return run, plan or read_plan(run.plan), last
 
 
 Crew = Callable[[Path, Recorder], Coroutine[Any, Any, Driver]]
@@ -115,17 +113,24 @@ def train(
     """Runs the job. Raises InputError before anything starts, RunError where the run broke off."""
     check(plan)
     check_backends(plan, calls_tools=job.tools is not None)
-    check_runnable(plan, {m.name: job.models.source(m.name).architecture() for m in plan.graph.models})
+    architectures = {m.name: job.models.source(m.name).architecture() for m in plan.graph.models}
+    check_runnable(plan, architectures)
+    if job.lora is not None:
+        check_adapters(job.lora.targets, (architectures[m.name] for m in plan.graph.models if m.trainable))
     if options.in_process:
         from rpeg.runtime.in_process import check_is_for_one_process
 
         check_is_for_one_process(plan)
+    from rpeg.runtime.crew import cluster_for, run_stretch
 
-    def attempt(start: Checkpoint | None, options: Options) -> Outcome:
-        crew = partial(_run, job, plan, run, start, options)
-        return conduct(job, plan, run, start, options, view, "real", crew)
+    with ExitStack() as stack:
+        cluster = cache(lambda: stack.enter_context(cluster_for(plan, options)))
 
-    return repaired(attempt, run, start, options, view)
+        def attempt(start: Checkpoint | None, options: Options) -> Outcome:
+            crew = partial(run_stretch, job, plan, run, start, options, cluster)
+            return conduct(job, plan, run, start, options, view, "real", crew)
+
+        return repaired(attempt, run, start, options, view)
 
 
 def repaired(
@@ -165,7 +170,7 @@ def conduct(
     loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> Outcome:
     """A stretch of a run from its directory's beginning to its outcome, whoever does the work. Raises as `train` does."""
-    with locked(run.path):
+    with locked(run.path), _disk_troubles_told():
         trace = _begin(job, plan, run, start, options, source)
         started = time.monotonic()
         with Recorder(view, job, run, start.steps if start else 0) as recorder:
@@ -173,7 +178,7 @@ def conduct(
                 with asyncio.Runner(loop_factory=loop) as runner:
                     driver = runner.run(crew(trace, recorder))
             except WorkerFailed as error:
-                report = f"{error.report}\n{_how_to_resume(run)}".lstrip()
+                report = f"{error.report}\n{_how_to_resume(run)}".lstrip("\n")
                 raise WorkerFailed(error.failure, report) from None
             except RunError as error:
                 raise RunError(f"{error}\n{_how_to_resume(run)}") from None
@@ -208,10 +213,9 @@ def _begin(
             f"{run.path} holds a run on {other} devices and this one would be on {source} ones; set another output, or "
             "begin anew: --overwrite"
         )
-    if run.plan.exists() and digest(read_plan(run.plan)) != digest(plan):
-        raise InputError(
-            f"{run.plan} is another plan than the one given; a run keeps its plan. Begin anew: --overwrite"
-        )
+    if run.plan.exists() and digest(kept := read_plan(run.plan)) != digest(plan):
+        check_same_work(plan, kept, run.plan)
+        run.keep_plan_of_stretches()
     write_plan(plan, run.plan)
     run.job.write_text(dump_job(job))
     if source == "real":
@@ -219,137 +223,6 @@ def _begin(
     run.drop_metrics_from(first_step)
     run.drop_unfinished()
     return begin_stretch(run.path, source, job.steps, first_step, job.seed)
-
-
-async def _run(
-    job: Job,
-    plan: Plan,
-    run: RunDirectory,
-    start: Checkpoint | None,
-    options: Options,
-    trace: Path,
-    view: Recorder,
-) -> Driver:
-    from rpeg.runtime.in_process import HereHandle
-    from rpeg.runtime.model_files import model_files
-    from rpeg.runtime.ray_cluster import LOOPBACK, RayHandle, Seat, seats
-
-    lanes = sorted({lane for a in plan.assignments for lane in a.all_lanes()})
-    models = model_files(job, plan.graph)
-    view.on_stage(f"starting {len(lanes)} workers")
-    here = nullcontext(dict.fromkeys(lanes, Seat(LOOPBACK)))
-    with here if options.in_process else seats(plan, lanes, options.address, trace) as places:
-        beats = None if options.in_process else options.heartbeat_seconds
-        addresses = {lane: seat.address for lane, seat in places.items()}
-        handles: dict[str, Hosted] = {
-            s.lane: HereHandle(s) if options.in_process else RayHandle(s, places[s.lane])
-            for s in stations(job, plan, models, addresses, trace, start, beats)
-        }
-        work = drive(job, plan, run, start, trace, options, view, handles)
-        try:
-            if beats is None:
-                return await work
-            vigil = Vigil(trace, lanes, beats, options.predicted_bytes)
-            return await vigil.over(work)
-        except RpegError:
-            raise
-        except asyncio.CancelledError:
-            raise KeyboardInterrupt from None
-        except Exception as error:  # noqa: BLE001 - a worker that cannot start dies of anything
-            raise RunError(error_text(error)) from None
-
-
-async def drive(
-    job: Job,
-    plan: Plan,
-    run: RunDirectory,
-    start: Checkpoint | None,
-    trace: Path,
-    options: Options,
-    view: Recorder,
-    handles: Mapping[str, Hosted],
-) -> Driver:
-    """The run itself, on workers that are there."""
-    devices = {lane: handle for lane, handle in handles.items() if not handle.station.is_host}
-    broadcasts = await _ready(handles, devices, view, options.start_seconds)
-    keep = Checkpoints(run, job.checkpoint.every, job.checkpoint.keep, job.seed)
-    first_step = start.steps if start else 0
-    driver = Driver(
-        plan, job.steps, first_step, handles, broadcasts, trace, keep, view, options.stall_seconds
-    )
-    with interrupts(driver, view):
-        await driver.run()
-    if options.export and not driver.stopped_early:
-        await _export(plan, run, devices, view)
-    await call_all(handles, "close")
-    return driver
-
-
-async def _ready(
-    handles: Mapping[str, Hosted], devices: Mapping[str, Hosted], view: Recorder, within_seconds: float
-) -> dict[tuple[str, int], list[object]]:
-    """Models loaded, groups formed, copies at their first versions; references to the parts of each (model, version)."""
-    view.on_stage("loading models")
-    call = partial(call_all, within_seconds=within_seconds)
-    points = await call(handles, "meeting_point", doing="starting")
-    meeting_point = next(points[lane] for lane, handle in devices.items() if handle.station.rank == 0)
-    await call(handles, "prepare", meeting_point, doing="loading models")
-    broadcasts: dict[tuple[str, int], list[object]] = {}
-    for references in (await call(devices, "publish_initial", doing="publishing weights")).values():
-        for version, part in references.items():
-            broadcasts.setdefault(version, []).append(part)
-    await call(devices, "receive_initial", broadcasts, doing="taking weights")
-    view.on_running()
-    return broadcasts
-
-
-async def _export(plan: Plan, run: RunDirectory, devices: Mapping[str, Hosted], view: Recorder) -> None:
-    """The first trained model with an lm head, as users load it elsewhere."""
-    model = next((m.name for m in plan.graph.models if m.trainable and "lm" in m.heads), None)
-    trainer = plan.graph.trainer(model) if model else None
-    if model is None or trainer is None:
-        return
-    view.on_stage("writing the trained model")
-    block = {lane: devices[lane] for lane in plan.assignment(trainer.name).all_lanes()}
-    await call_all(block, "export", model, str(run.model))
-
-
-def stations(
-    job: Job,
-    plan: Plan,
-    models: Mapping[str, str],
-    addresses: Mapping[str, str],
-    trace: Path,
-    start: Checkpoint | None,
-    heartbeat_seconds: float | None,
-) -> Iterator[Station]:
-    """One for each lane that the plan uses; device workers are ranked by their device's number.
-
-    addresses: of the node of each lane.
-    """
-    used = {i for a in plan.assignments for i in getattr(a.block, "ids", ())}
-    by_rank = tuple(device_lane(i) for i in sorted(used))
-    devices = {device_lane(i): i for i in used}
-    for lane, address in addresses.items():
-        index = devices.get(lane)
-        kind = plan.cluster.device(index).kind.name if index is not None else "cpu"
-        on_cpu = kind == "cpu"
-        yield Station(
-            name=lane,
-            lane=lane,
-            rank=by_rank.index(lane) if lane in devices else None,
-            lanes_by_rank=by_rank,
-            device="cpu" if on_cpu else "cuda:0",
-            core=index if on_cpu else None,
-            address=address,
-            plan=plan,
-            job=job,
-            models=models,
-            trace=trace.resolve(),
-            first_step=start.steps if start else 0,
-            checkpoint=start.path.resolve() if start else None,
-            heartbeat_seconds=heartbeat_seconds,
-        )
 
 
 @contextmanager
@@ -373,8 +246,17 @@ def interrupts(driver: Driver, view: Recorder) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
+@contextmanager
+def _disk_troubles_told() -> Iterator[None]:
+    """RunError, with the file, where the run's directory cannot be written to."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(f"cannot write {disk_trouble(error)}; go on with: rpeg train --resume") from error
+
+
 def _how_to_resume(run: RunDirectory) -> str:
     checkpoints = run.checkpoints()
     if not checkpoints:
-        return f"No checkpoint was written yet; begin anew with --overwrite. The trace is in {run.path}."
+        return "No checkpoint was written yet; begin again at the first step with: rpeg train --resume"
     return f"The last checkpoint is after {checkpoints[-1].steps} steps; go on with: rpeg train --resume"

@@ -185,3 +185,18 @@ def check_staleness(samples: Samples, oldest: int, newest: int, step: int) -> No
             f"step {step} was given tokens of versions {versions.min()} to {versions.max()}; "
             f"the plan allows {oldest} to {newest}"
         )
+
+
+def check_whole(samples: Samples, step: int) -> None:
+    """Refuses a response whose tokens are of several versions, where none may go on under new weights."""
+    versions, starts = samples.token["versions"], samples.offsets[:-1][samples.lengths > 0]
+    if not len(starts):
+        return
+    oldest, newest = np.minimum.reduceat(versions, starts), np.maximum.reduceat(versions, starts)
+    if (oldest != newest).any():
+        row = int(np.flatnonzero(oldest != newest)[0])
+        sample = int(samples.ids[samples.lengths > 0][row])
+        raise RunError(
+            f"step {step} was given sample {sample} with tokens of versions {oldest[row]} to {newest[row]}; the plan "
+            "drains generators before new weights: a response is of one"
+        )

@@ -8,13 +8,15 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import psutil
 
+from rpeg.plan import Item
+from rpeg.runtime.driver import Driver
 from rpeg.runtime.failure import GONE, Failure, Stalled, WorkerFailed
 from rpeg.runtime.heartbeat import BEATS_IN_A_HEARTBEAT, Beat, beat_file, beats_of
 
@@ -55,6 +57,7 @@ class Vigil:
     ) -> None:
         self.trace, self.lanes, self.heartbeat_seconds = trace, tuple(lanes), heartbeat_seconds
         self.predicted_bytes = predicted_bytes
+        self.driver: Driver | None = None
 
     async def over(self, work: Coroutine[Any, Any, T]) -> T:
         """What the work gives. WorkerFailed as soon as a worker is dead or has been silent for a heartbeat.
@@ -70,7 +73,7 @@ class Vigil:
             return running.result()
         except Stalled as stalled:
             failure = self._laggard(stalled)
-            raise WorkerFailed(failure, f"{stalled.waits}\n{await self._report()}") from None
+            raise WorkerFailed(failure, await self._report()) from None
         except WorkerFailed as error:
             failure = self._first_cause(error.failure)
             raise WorkerFailed(failure, await self._report() if failure.hangs else error.report) from None
@@ -85,7 +88,7 @@ class Vigil:
     def _laggard(self, stalled: Stalled) -> Failure:
         """Of those that run items the one that is in no collective: it is what the others wait for in theirs."""
         beats = self.beats()
-        held = [beats[lane] for _, lanes in stalled.running for lane in lanes if lane in beats]
+        held = [beats[lane] for _, lanes in self._running() for lane in lanes if lane in beats]
         late = min(held, key=lambda beat: bool(beat.inside), default=None)
         why = f"nothing has happened for {stalled.seconds:g} s"
         if late is None:
@@ -117,16 +120,20 @@ class Vigil:
         return {lane: beat for lane, beat in found.items() if beat is not None}
 
     async def _report(self) -> str:
-        """What each worker does, and the Python stack of each that answers within a few beats."""
+        """Who waits for whom; what each worker does, and the Python stack of each that answers within a few beats."""
         beats = self.beats()
         directory = beats_of(self.trace)
         (directory / "asked").touch()
         patience = time.monotonic() + 2 * self.heartbeat_seconds / BEATS_IN_A_HEARTBEAT
         while time.monotonic() < patience and not all(self._stack(lane) for lane in beats):
             await asyncio.sleep(0.05)
+        waits = [self.driver.who_waits()] if self.driver is not None else []
         return "\n".join(
-            f"  {lane}: {beat.text}{_condition(beat)}\n{self._stack(lane) or _NO_STACK}"
-            for lane, beat in beats.items()
+            waits
+            + [
+                f"  {lane}: {beat.text}{_condition(beat)}\n{self._stack(lane) or _NO_STACK}"
+                for lane, beat in beats.items()
+            ]
         )
 
     def _stack(self, lane: str) -> str:
@@ -134,11 +141,16 @@ class Vigil:
         return path.read_text() if path.exists() else ""
 
     def _failure(self, beat: Beat, why: str) -> Failure:
-        """Of what a worker last told."""
+        """Of what a worker last told, and the item that it was to run then."""
         predicted = self.predicted_bytes.get(beat.lane)
         of = f" of {predicted / 2**30:.2f} predicted" if predicted is not None else ""
         held = f"it held {beat.memory_bytes / 2**30:.2f} GiB{of}"
-        return Failure(beat.lane, beat.doing, beat.step, f"{why}; last heard of: {beat.text}; {held}")
+        item = next((i for i, lanes in self._running() if beat.lane in lanes), None)
+        doing, step = (str(item), item.step) if item is not None else (beat.doing, beat.step)
+        return Failure(beat.lane, doing, step, f"{why}; last heard of: {beat.text}; {held}")
+
+    def _running(self) -> list[tuple[Item, Sequence[str]]]:
+        return self.driver.running() if self.driver is not None else []
 
     def _end(self) -> None:
         """Kills what is left of the workers on this node: a stopped process ends by nothing else."""
@@ -157,7 +169,7 @@ def is_gone(beat: Beat) -> bool:
         return False
     try:
         process = psutil.Process(beat.pid)
-        return bool(abs(process.create_time() - beat.born) > 1 or process.status() == psutil.STATUS_ZOMBIE)
+        return bool(abs(process.create_time() - beat.born) > 5 or process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
 

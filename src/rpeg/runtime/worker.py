@@ -41,14 +41,15 @@ class Worker:
         self.station, self.plan, self.job = station, station.plan, station.job
         beats = station.heartbeat_seconds
         self._heart = Heart(station.trace, station.lane, beats) if beats is not None else None
-        self.lowered = lower(self.plan.graph, self.plan.assignments, self.plan.workload)
-        self.materials = Materials(self.job)
-        self.selector = Selector(self.plan.graph, self.job, self.plan.workload, station.trace.parent)
-        self._spans = JsonLines(span_file(station.trace, station.name))
-        self._stages: HostStages | DeviceStages
-        if station.is_host:
-            self._stages = HostStages(station, self.materials, self.selector)
-        _settle(station)
+        with self._telling("starting"):
+            self.lowered = lower(self.plan.graph, self.plan.assignments, self.plan.workload)
+            self.materials = Materials(self.job)
+            self.selector = Selector(self.plan.graph, self.job, self.plan.workload, station.trace.parent)
+            self._spans = JsonLines(span_file(station.trace, station.name))
+            self._stages: HostStages | DeviceStages
+            if station.is_host:
+                self._stages = HostStages(station, self.materials, self.selector)
+            _settle(station)
 
     def meeting_point(self) -> str:
         """Where the device workers find each other: a file on one machine, else a free port of this one's node."""
@@ -62,39 +63,42 @@ class Worker:
 
     def prepare(self, meeting_point: str) -> int:
         """Loads what the lane needs; collective over the device workers. Answers the bytes of memory that it holds."""
-        if self.station.rank is not None:
-            world = len(self.station.lanes_by_rank)
-            if world > 1:
-                if (interface := interface_of(self.station.address)) is not None:
-                    os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = interface
-                backend = "nccl" if self.station.device.startswith("cuda") else "gloo"
-                dist.init_process_group(
-                    backend, init_method=meeting_point, rank=self.station.rank, world_size=world
+        with self._telling("loading models"):
+            if self.station.rank is not None:
+                world = len(self.station.lanes_by_rank)
+                if world > 1:
+                    if (interface := interface_of(self.station.address)) is not None:
+                        os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = interface
+                    backend = "nccl" if self.station.device.startswith("cuda") else "gloo"
+                    dist.init_process_group(
+                        backend, init_method=meeting_point, rank=self.station.rank, world_size=world
+                    )
+                self.holdings = Holdings(self.station, self.lowered)
+                self._stages = self.device = DeviceStages(
+                    self.station, self.lowered, self.holdings, self.materials, self.selector
                 )
-            self.holdings = Holdings(self.station, self.lowered)
-            self._stages = self.device = DeviceStages(
-                self.station, self.lowered, self.holdings, self.materials, self.selector
-            )
-        return _memory_bytes(self.station)
+            return _memory_bytes(self.station)
 
     def publish_initial(self) -> dict[tuple[str, int], Any]:
         """This rank's part of the weights that the run begins with, by model and version, of what it trains."""
-        broadcasts: dict[tuple[str, int], Any] = {}
-        for holding in self.holdings.trained.values():
-            for version in self.holdings.versions_at_start(holding.model):
-                self.holdings.take_version(holding, version)
-                for model, weights_ in self.device.publish(holding).items():
-                    broadcasts[model, version] = weights_
-        return broadcasts
+        with self._telling("publishing weights"):
+            broadcasts: dict[tuple[str, int], Any] = {}
+            for holding in self.holdings.trained.values():
+                for version in self.holdings.versions_at_start(holding.model):
+                    self.holdings.take_version(holding, version)
+                    for model, weights_ in self.device.publish(holding).items():
+                        broadcasts[model, version] = weights_
+            return broadcasts
 
     def receive_initial(self, broadcasts: Mapping[tuple[str, int], Sequence[Any]]) -> None:
         """Brings copies to the versions that the run begins with, and puts to rest what rests on the host."""
-        for copy in self.lowered.copies:
-            if copy.name in self.holdings.copies:
-                version = copy.version_before(self.station.first_step)
-                self._receive(self.holdings.copies[copy.name], broadcasts[copy.model, version])
-        for rest in self.lowered.rests:
-            self.holdings.offload(rest)
+        with self._telling("taking weights"):
+            for copy in self.lowered.copies:
+                if copy.name in self.holdings.copies:
+                    version = copy.version_before(self.station.first_step)
+                    self._receive(self.holdings.copies[copy.name], broadcasts[copy.model, version])
+            for rest in self.lowered.rests:
+                self.holdings.offload(rest)
 
     def run(self, work: Work, *batches: Samples) -> Any:
         """An item of a stage from which nothing is expected before its end: its answers, bundled."""
@@ -141,12 +145,13 @@ class Worker:
 
     def export(self, model: str, directory: str) -> None:
         """Writes a trained model as a Hugging Face directory with its tokenizer; collective over its trainer's block."""
-        self.holdings.trained[model].trainer.reload("weights")
-        self.holdings.trained[model].trainer.save_model(directory)
-        trainer = self.plan.graph.trainer(model)
-        assert trainer is not None
-        if self.station.lane == self.plan.assignment(trainer.name).all_lanes()[0]:
-            self.materials.tokenizer.save_pretrained(directory)
+        with self._telling("writing the trained model"):
+            self.holdings.trained[model].trainer.reload("weights")
+            self.holdings.trained[model].trainer.save_model(directory)
+            trainer = self.plan.graph.trainer(model)
+            assert trainer is not None
+            if self.station.lane == self.plan.assignment(trainer.name).all_lanes()[0]:
+                self.materials.tokenizer.save_pretrained(directory)
 
     def close(self) -> None:
         """Ends cleanly."""

@@ -21,6 +21,9 @@ class Hosted(Handle, Protocol):
     def call(self, method: str, *arguments: Any) -> Awaitable[Any]:
         """Calls a method of the worker."""
 
+    def end(self) -> None:
+        """Ends it at once, whatever it does."""
+
 
 async def call_all(
     handles: Mapping[str, Hosted],

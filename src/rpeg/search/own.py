@@ -20,7 +20,7 @@ from rpeg.search.structures import generators
 from rpeg.sim import DeviceMemory, Draws, Memo, StageCosts, device_memory, estimate, ordered, stages_in
 from rpeg.sim.hardware import check_layouts
 from rpeg.sim.hardware.sites import site
-from rpeg.sim.runnable import check_runnable
+from rpeg.sim.runnable import check_adapters, check_runnable
 from rpeg.transforms.asynchrony import BoundedAsynchrony
 from rpeg.units import GIB
 
@@ -56,7 +56,10 @@ def own_plan(problem: Problem, seed: int = 0) -> Baseline:
 
 
 def check_given(problem: Problem) -> None:
-    """Raises InputError where no plan could have the layouts that are given, whatever memory there is."""
+    """Raises InputError where no plan could have the layouts or adapters that are given, whatever memory there is."""
+    if problem.facts.lora is not None and problem.is_local:
+        trained = (problem.facts.architectures[m.name] for m in problem.graph.models if m.trainable)
+        check_adapters(problem.facts.lora.targets, trained)
     errors = list[InputError]()
     for construction in _constructions(problem) if problem.given else ():
         try:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from rpeg.architecture import Architecture
-from rpeg.errors import PlanError
+from rpeg.errors import InputError, PlanError
 from rpeg.ir import Kind, Stage
 from rpeg.plan import Assignment, Devices, Parallelism, Plan
 
@@ -16,6 +16,23 @@ TENSORS = frozenset(
 
 LAYERS = TENSORS | {"mixtral", "olmo2", "phi3", "qwen2_moe", "qwen3_moe", "stablelm"}
 """Families whose layers can be dealt to stages and whose attention lets heads be exchanged."""
+
+PACKED = frozenset(("bloom", "falcon", "gpt2", "gpt_neox", "mpt", "phi3"))
+"""Families that have queries, keys and values in one matrix."""
+
+CONVOLVED = frozenset(("gpt2",))
+"""Families whose matrices are no linear modules."""
+
+
+def check_adapters(targets: str, architectures: Iterable[Architecture]) -> None:
+    """Raises InputError naming a model that has no matrices to put adapters beside. targets: as in a job's `lora`."""
+    for model in architectures:
+        if model.family in CONVOLVED or (targets == "attention" and model.family in PACKED):
+            way = "train it without lora" if model.family in CONVOLVED else "use targets: all"
+            raise InputError(
+                f"lora.targets {targets}: {model.name} is a {model.family}, whose matrices are no modules of "
+                f"their own; {way}"
+            )
 
 
 def check_runnable(plan: Plan, architectures: Mapping[str, Architecture]) -> None:

@@ -1,6 +1,7 @@
 """Traces on disk.
 
     RUN/plan.json
+    RUN/trace-1/plan.json          where the run went on by another plan afterwards
     RUN/trace-1/header.json        steps, first step, source, seed
     RUN/trace-1/driver.jsonl       one `Entry` a line
     RUN/trace-1/spans-WORKER.jsonl one `Span` a line
@@ -41,9 +42,13 @@ class JsonLines:
         self._file = path.open("ab", buffering=0)
 
     def write(self, value: dict[str, Any]) -> None:
+        """Raises OSError, with the file's name."""
         line = f"{_ENCODER.encode(value)}\n".encode()
-        while line:  # a disk that is full takes a part, and refuses the rest with an error
-            line = line[self._file.write(line) :]
+        try:
+            while line:  # a disk that is full takes a part, and refuses the rest with an error
+                line = line[self._file.write(line) :]
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self._file.name) from None
 
     def close(self) -> None:
         self._file.close()
@@ -126,8 +131,9 @@ def read_traces(path: Path) -> tuple[Trace, ...]:
 def _read_stretch(directory: Path, plan_path: Path) -> Trace:
     source, steps, first_step, complete, seed = _read_header(directory / "header.json")
     spans = (path for path in sorted(directory.glob("spans-*.jsonl")))
+    own = directory / "plan.json"
     return Trace(
-        read_plan(plan_path),
+        read_plan(own if own.exists() else plan_path),
         source,
         steps,
         first_step,

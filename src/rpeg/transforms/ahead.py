@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from rpeg.errors import GraphError, nearest
-from rpeg.ir import Freshness, Graph, Kind, OnNewWeights, verify
+from rpeg.ir import Freshness, Graph, OnNewWeights, verify
 from rpeg.transforms.base import Changes, Transform
 
 INTERRUPTING = tuple(how for how in OnNewWeights if how is not OnNewWeights.DRAIN)
@@ -48,26 +48,13 @@ class GenerationAhead(Transform):
         return f"responses of {self.stage} may have tokens of several versions{kept}"
 
     def apply(self, graph: Graph) -> Graph:
-        stage = graph.stage(self.stage)
-        if stage.kind is not Kind.GENERATE or not graph.out_of(self.stage):
-            raise GraphError(f"{self}: {self.stage} generates nothing to train on")
-        if any(op.name == "sample_greedy" for op in stage.ops):
-            raise GraphError(f"{self}: {self.stage} answers each prompt once, for all its samples")
-        if graph.selector is not None:
-            raise GraphError(
-                f"{self}: the prompts of a step are known once {graph.selector.name} has filled the last"
-            )
-        if stage.parts > 1:
-            raise GraphError(
-                f"{self}: {self.stage} works in {stage.parts} parts, each of which ends when it is done"
-            )
         how = OnNewWeights(self.how)
         changed = {
             edge: replace(edge, freshness=Freshness.LATEST, on_new_weights=how)
-            for edge in graph.weights_into(self.stage)
+            for edge in graph.weights_into(graph.stage(self.stage).name)
         }
         if all(edge == other for edge, other in changed.items()):
-            raise GraphError(f"{self}: {self.stage} does so already")
+            raise GraphError(f"{self}: {self.stage} has no weights that change, or does so already")
         return verify(graph.with_edges(changed.get(e, e) for e in graph.edges))
 
     @classmethod

@@ -65,7 +65,8 @@ class FunctionProcess:
         if self._child is not None:
             return
         path = os.pathsep.join([self.import_from, *(entry for entry in sys.path if entry)])
-        arguments = [self.reference, self.import_from, json.dumps(self.options), self.kind]
+        told = (json.dumps(self.options), self.kind, str(self.limit_seconds))
+        arguments = [self.reference, self.import_from, *told]
         self._child = subprocess.Popen(
             [sys.executable, "-m", "rpeg.backends.reward.worker", *arguments],
             stdin=subprocess.PIPE,

@@ -1,15 +1,21 @@
-"""A process that runs a user's function: `python -m rpeg.backends.reward.worker REFERENCE DIRECTORY OPTIONS KIND`.
+"""A process that runs a user's function:
+`python -m rpeg.backends.reward.worker REFERENCE DIRECTORY OPTIONS KIND LIMIT_SECONDS`.
 
 Requests and replies are JSON, one a line, over the standard input and the original standard output; whatever the
-function prints goes to standard error. The parent keeps the time and kills this process when it runs out.
+function prints goes to standard error. The parent keeps the time and kills this process when it runs out. Where the
+parent is killed itself, this process ends when it reads no more, when it sees so within a second, or, where a function
+never lets another thread run, at twice its time limit.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import inspect
 import json
 import os
 import sys
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -49,10 +55,9 @@ def main() -> None:
     """Import, say so, answer until the input ends."""
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    reference, directory, options = sys.argv[1:4]
-    kind = KINDS[sys.argv[4]]
-    if kind.roams and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, range(os.cpu_count() or 1))
+    reference, directory, options, kind_name, limit = sys.argv[1:6]
+    threading.Thread(target=_follow, args=(os.getppid(),), daemon=True).start()
+    kind = KINDS[kind_name]
     sys.path.insert(0, directory)
     try:
         function = import_function(reference, directory)
@@ -64,7 +69,16 @@ def main() -> None:
         return
     _reply(replies, {"ready": True})
     for line in sys.stdin:
+        faulthandler.dump_traceback_later(2 * float(limit) + 1, exit=True)
         _reply(replies, _answer(function, kind, json.loads(line)))
+        faulthandler.cancel_dump_traceback_later()
+
+
+def _follow(parent: int) -> None:
+    """Ends this process soon after its parent has ended."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
 
 
 def _check_call(function: Any, reference: str, kind: Kind) -> None:
