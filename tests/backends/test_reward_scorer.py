@@ -135,7 +135,7 @@ def test_a_function_that_cannot_be_imported(name: str, says: str, module: Path) 
 
 def test_no_process_is_left_behind(module: Path) -> None:
     made = scorer(module, "length")
-    child = made.verifier._child  # type: ignore[attr-defined]
+    child = made.verifier.processes[0]._child  # type: ignore[attr-defined]
     made.close()
     made.close()
     assert child.poll() is not None

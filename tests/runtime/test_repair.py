@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Awaitable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from rpeg.runtime.failure import Failure, Stalled, WorkerFailed, error_text, is_
 from rpeg.runtime.heartbeat import Beat, Heart, beat_file, beats_of, collective, stack
 from rpeg.runtime.repair import Repairs
 from rpeg.runtime.vigil import Silences, Vigil, is_gone
-from rpeg.runtime.workers import call_all
+from rpeg.runtime.workers import call_all, lost_among
 
 DIED = Failure("device1", "train_actor[step 4, part 0, replica 0]", 4, "the process has died")
 
@@ -164,10 +165,32 @@ def test_the_first_cause_is_named_before_what_peers_say(tmp_path: Path) -> None:
         raise WorkerFailed(Failure("device0", DIED.doing, 4, why, peer=True))
 
     with pytest.raises(WorkerFailed) as caught:
-        asyncio.run(Vigil(tmp_path, ("device0", "device1"), 5.0, {"device1": 3 * 2**30}).over(work()))
+        asyncio.run(Vigil(tmp_path, ("device0", "device1"), 5.0, {"device1": 3 * 2**30}, nobody).over(work()))
     assert caught.value.failure.lane == "device1"
     for words in ("the process has died", "in all_reduce", "held 1.00 GiB of 3.00 predicted", "step 4"):
         assert words in str(caught.value)
+
+
+async def nobody() -> list[str]:
+    return []
+
+
+def test_a_death_on_another_node_is_asked_for(tmp_path: Path) -> None:
+    beats_of(tmp_path).mkdir()
+    told = beat("device1", doing=DIED.doing, step=4)
+    beat_file(tmp_path, "device1").write_text(json.dumps(asdict(told)))
+
+    async def work() -> None:
+        raise WorkerFailed(Failure("device0", DIED.doing, 4, "Connection closed by peer", peer=True))
+
+    workers = {"device0": Answering(None), "device1": Answering(ActorDiedError()), "device2": Answering(True)}
+    lost = partial(lost_among, workers)
+    with pytest.raises(WorkerFailed, match="worker device1: the process has died"):
+        asyncio.run(Vigil(tmp_path, ("device1",), 5.0, {}, lost).over(work()))  # type: ignore[arg-type]
+
+
+class ActorDiedError(Exception):
+    """As Ray calls it."""
 
 
 @dataclass
@@ -191,7 +214,7 @@ def test_in_a_hang_the_one_that_is_in_no_collective_is_named(tmp_path: Path) -> 
     async def work() -> None:
         raise Stalled(9.0, "who waits")
 
-    vigil = Vigil(tmp_path, ("device0", "device1"), 0.5, {})
+    vigil = Vigil(tmp_path, ("device0", "device1"), 0.5, {}, nobody)
     vigil.driver = Driving()  # type: ignore[assignment]
     with pytest.raises(WorkerFailed) as caught:
         asyncio.run(vigil.over(work()))

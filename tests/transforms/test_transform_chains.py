@@ -22,7 +22,7 @@ from rpeg.verify import prove
 from samples_of_plans import RandomCosts, assign, plan_of, remax, workload
 
 CHAINS = 2000
-SIMULATED = 60
+SIMULATED = 84
 
 
 @dataclass(frozen=True)

@@ -42,10 +42,11 @@ class _Group(TyperGroup):
             typer.echo(f"rpeg: {error}", err=True)
             raise typer.Exit(error.exit_code) from None
         except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] not in _OF_TRAINING:
+            package = (error.name or "").partition(".")[0]
+            if package not in _OF_TRAINING:
                 raise
             typer.echo(
-                f"rpeg: this needs {error.name}, which is not installed: pip install 'rpeg[train]'", err=True
+                f"rpeg: this needs {package}, which is not installed: pip install 'rpeg[train]'", err=True
             )
             raise typer.Exit(2) from None
         except KeyboardInterrupt:

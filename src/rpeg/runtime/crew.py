@@ -22,7 +22,7 @@ from rpeg.runtime.run_directory import Checkpoint, RunDirectory
 from rpeg.runtime.train import Options, interrupts
 from rpeg.runtime.vigil import Vigil
 from rpeg.runtime.work import Station
-from rpeg.runtime.workers import Hosted, call_all
+from rpeg.runtime.workers import Hosted, call_all, lost_among
 
 
 def cluster_for(plan: Plan, options: Options) -> AbstractContextManager[str]:
@@ -56,7 +56,9 @@ async def run_stretch(
             s.lane: HereHandle(s) if options.in_process else RayHandle(s, places[s.lane])
             for s in stations(job, plan, models, addresses, trace, start, beats)
         }
-        vigil = Vigil(trace, lanes, beats, options.predicted_bytes) if beats is not None else None
+        vigil = None
+        if beats is not None:
+            vigil = Vigil(trace, lanes, beats, options.predicted_bytes, partial(lost_among, handles))
         work = drive(job, plan, run, start, trace, options, view, handles, vigil)
         try:
             return await (work if vigil is None else vigil.over(work))

@@ -68,7 +68,7 @@ def error_text(error: BaseException) -> str:
     """The innermost cause in one line, with its type where it is not one of ours."""
     cause = cause_of(error)
     name = type(cause).__name__
-    if name in DIED:
+    if is_death(error):
         return GONE
     text = str(cause).strip() or name
     if isinstance(cause, RpegError):
@@ -76,6 +76,11 @@ def error_text(error: BaseException) -> str:
     line = text.splitlines()[-1]
     is_memory = isinstance(cause, MemoryError) or name == "OutOfMemoryError" or any(m in text for m in MEMORY)
     return f"out of memory: {line}" if is_memory else f"{name}: {line}"
+
+
+def is_death(error: BaseException | None) -> bool:
+    """Whether it says that the process which should have answered is gone."""
+    return error is not None and type(cause_of(error)).__name__ in DIED
 
 
 def is_of_a_peer(why: str) -> bool:

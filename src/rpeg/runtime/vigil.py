@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -46,7 +46,10 @@ class Silences:
 
 
 class Vigil:
-    """Over the workers of one stretch, by the beats that they write into its directory."""
+    """Over the workers of one stretch, by the beats that they write into its directory.
+
+    lost: the lanes of workers that are known to be dead on whatever node.
+    """
 
     def __init__(
         self,
@@ -54,9 +57,10 @@ class Vigil:
         lanes: Iterable[str],
         heartbeat_seconds: float,
         predicted_bytes: Mapping[str, float],
+        lost: Callable[[], Awaitable[Sequence[str]]],
     ) -> None:
         self.trace, self.lanes, self.heartbeat_seconds = trace, tuple(lanes), heartbeat_seconds
-        self.predicted_bytes = predicted_bytes
+        self.predicted_bytes, self._lost = predicted_bytes, lost
         self.driver: Driver | None = None
 
     async def over(self, work: Coroutine[Any, Any, T]) -> T:
@@ -75,7 +79,7 @@ class Vigil:
             failure = self._laggard(stalled)
             raise WorkerFailed(failure, await self._report()) from None
         except WorkerFailed as error:
-            failure = self._first_cause(error.failure)
+            failure = await self._first_cause(error.failure)
             raise WorkerFailed(failure, await self._report() if failure.hangs else error.report) from None
         finally:
             ended = running.done() and not running.cancelled() and running.exception() is None
@@ -95,9 +99,12 @@ class Vigil:
             return Failure("driver", "scheduling", None, why, hangs=True)
         return replace(self._failure(late, why), hangs=True)
 
-    def _first_cause(self, failure: Failure) -> Failure:
-        """The death of a worker of this node before what its peers say of it."""
-        dead = {lane: beat for lane, beat in self.beats().items() if is_gone(beat)}
+    async def _first_cause(self, failure: Failure) -> Failure:
+        """The death of a worker before what its peers say of it."""
+        beats = self.beats()
+        dead = {lane: beat for lane, beat in beats.items() if is_gone(beat)}
+        if failure.peer and not dead:
+            dead = {lane: beats[lane] for lane in await self._lost() if lane in beats}
         if failure.lane in dead:
             return replace(failure, why=self._failure(dead[failure.lane], GONE).why)
         return self._failure(next(iter(dead.values())), GONE) if dead and failure.peer else failure

@@ -100,6 +100,10 @@ class Worker:
             for rest in self.lowered.rests:
                 self.holdings.offload(rest)
 
+    def is_there(self) -> bool:
+        """Answers, unless the process is busy or gone."""
+        return True
+
     def run(self, work: Work, *batches: Samples) -> Any:
         """An item of a stage from which nothing is expected before its end: its answers, bundled."""
         return bundle(self.answers(work, batches), work.contents)

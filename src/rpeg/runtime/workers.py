@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from rpeg.errors import RpegError
 from rpeg.runtime.driver import Handle
-from rpeg.runtime.failure import Failure, WorkerFailed, cause_of, error_text, is_of_a_peer
+from rpeg.runtime.failure import Failure, WorkerFailed, cause_of, error_text, is_death, is_of_a_peer
 from rpeg.runtime.work import Station
 
 
@@ -48,6 +48,17 @@ async def call_all(
             why = f"has not come up within {within_seconds:g} s{others}"
             raise WorkerFailed(Failure(late[0], doing or method, None, why))
         return {lane: call.result() for lane, call in calls.items()}
+    finally:
+        for call in calls.values():
+            call.cancel()
+
+
+async def lost_among(handles: Mapping[str, Hosted], within_seconds: float = 5.0) -> list[str]:
+    """Lanes of workers that are known to be dead, wherever they were: who is asked and is busy does not answer."""
+    calls = {lane: asyncio.ensure_future(handle.call("is_there")) for lane, handle in handles.items()}
+    try:
+        await asyncio.wait(calls.values(), timeout=within_seconds, return_when=asyncio.FIRST_EXCEPTION)
+        return [lane for lane, call in calls.items() if call.done() and is_death(call.exception())]
     finally:
         for call in calls.values():
             call.cancel()
