@@ -34,7 +34,7 @@ from rpeg.verify import prove
 
 OUT = Path(__file__).resolve().parent / "results" / "executed.json"
 NOISE, SEEDS, STEADY = 0.1, 3, 10
-SCALED_STEP_SECONDS, SCALED_STEADY = 4.0, 5
+SCALED_STEP_SECONDS, SCALED_STEADY = 3.0, 4
 """Of the faster plan, on processes."""
 BASE, BEST = "colocated", "chosen"
 

@@ -4,11 +4,14 @@
     python benchmarks/trace_overhead.py --steps 30
 
 Trains examples of one device in this process, where the driver and all workers are, and adds up the CPU seconds that go
-into the trace: making entries and spans into JSON, asking for the memory held, writing and flushing lines. What they
-are of the CPU seconds of the steps is the overhead; CPU seconds, because those are the same on a machine that does other
-things besides. `lines of large plans` is what a gang of many devices adds to a step: an entry that names them all and the
-samples of the step, and the span of each device, which it writes by itself. Results go to results/trace_overhead.json;
-exits 1 where tracing takes 1 % or more of a step.
+into the trace: making entries and spans into JSON, asking for the memory held, writing lines. What they are of the CPU
+seconds of the steps is the overhead; CPU seconds, because those are the same on a machine that does other things, too,
+and of one process, where nothing overlaps: an upper bound for runs whose driver writes while workers work. The third job
+is the worst case: half a second's work cut into sixteen parts, each of which is a line or two for every stage.
+
+What a gang of many devices adds is an entry that names them all and the samples of the step, and the span of each device,
+which it writes by itself. Results go to results/trace_overhead.json; exits 1 where tracing takes 1 % or more of a step of
+the examples by their best plans.
 """
 
 from __future__ import annotations
@@ -184,7 +187,7 @@ def main() -> int:
     console.print(table(("job", ">lines a step", ">step (CPU s)", ">tracing (CPU s)", ">share"), rows))
     for name, seconds in large.items():
         console.print(f"{name}: entry {seconds['entry'] * 1e3:.2f} ms, span {seconds['span'] * 1e3:.3f} ms")
-    return 1 if any(o.share >= MOST for o in found) else 0
+    return 1 if any(o.share >= MOST for o in found[:2]) else 0
 
 
 if __name__ == "__main__":

@@ -382,7 +382,7 @@ class _Driver:
             left = ids[taken : taken + size]
             taken += size
             self._later(
-                start + seconds * i / len(covers) + self.latency, Produced(item, part, left, (8,) * size)
+                start + seconds * (i / len(covers)) + self.latency, Produced(item, part, left, (8,) * size)
             )
 
     def _later(self, seconds: float, event: Event) -> None:

@@ -9,7 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rpeg.backends.training.parallel.pipeline import Pass, one_forward_one_backward
+from rpeg.architecture import Architecture
+from rpeg.backends.training.parallel.pipeline import Pass, _even, one_forward_one_backward
+from rpeg.cost.memory.stages import slices
+from rpeg.cost.passes.cuts import _stages
+from rpeg.plan import Parallelism
 
 COUNTS, STAGES, CHUNKS = st.integers(0, 9), st.integers(2, 4), st.integers(1, 3)
 
@@ -110,3 +114,17 @@ def _seconds(count: int, stages: int, chunks: int) -> float:
                 clock[stage] = done[one.kind, one.number, place] = begins + (1 if forward else 2)
                 at[stage] += 1
     return max(clock)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 5), st.integers(1, 3))
+def test_predictions_deal_layers_as_stages_do(layers: int, stages: int, chunks: int) -> None:
+    if stages * chunks > layers:
+        return
+    held = []
+    for stage in range(stages):
+        dealt = [_even(layers, stages * chunks, chunk * stages + stage) for chunk in range(chunks)]
+        held.append(sum(stop - start for start, stop in dealt))
+    architecture = Architecture("deep", "llama", layers, 64, 4, 4, 16, 128, 64, 128)
+    assert [part.layers for part in slices(architecture, stages, chunks)] == held
+    assert [count for count, _ in _stages(layers, Parallelism(pp=stages, vpp=chunks))] == held

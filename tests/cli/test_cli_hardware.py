@@ -145,6 +145,25 @@ def test_it_is_not_trained_here(planned: tuple[Path, Path], tmp_path: Path) -> N
     assert not (tmp_path / "run").exists()
 
 
+def test_a_cluster_may_have_the_hardware_but_not_weights_that_are_nowhere(
+    planned: tuple[Path, Path], tmp_path: Path
+) -> None:
+    refused = rpeg("train", str(planned[0]), "--address", "ray://head:10001")
+    assert refused.exit_code == 2
+    assert "weights of actor" in refused.output
+    job = tmp_path / "job.yaml"
+    prompts = ROOT / "src" / "rpeg" / "assets" / "chain_sum" / "train.jsonl"
+    job.write_text(
+        "name: test\nalgorithm: {name: grpo}\nmodels: {actor: {path: 'bundled:tiny'}}\ncluster: {h100: 1}\nsteps: 1\n"
+        f"data: {{train: {prompts}}}\nreward: {{name: numeric}}\noptimizer: {{lr: 1.0e-5}}\n"
+        "batch: {prompts: 4, samples_per_prompt: 2, minibatches: 1, microbatch: 2}\n"
+        f"lengths: {{max_prompt: 16, max_response: 8}}\noutput: {tmp_path / 'run'}\n"
+    )
+    assert "--address` runs it on a Ray cluster" in " ".join(rpeg("train", str(job)).output.split())
+    refused = rpeg("train", str(job), "--address", "ray://head:10001")
+    assert "run rpeg on a node of the cluster" in " ".join(refused.output.split())
+
+
 def test_it_is_refused_before_what_training_needs_is_asked_for(
     planned: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -127,6 +127,19 @@ def test_more_replicas_than_samples_are_refused_with_the_formula() -> None:
         job({"layouts": {"value": {"dp": 16}}}, batch=batch)
 
 
+def test_vllm_is_not_cut_over_processes_of_this_machine() -> None:
+    changes = {
+        "models": {"actor": {"path": "bundled:tiny"}},
+        "cluster": {"cpu": 2},
+        "reward": {"name": "numeric"},
+    }
+    changes |= {"data": {"train": "bundled:chain_sum/train.jsonl"}, "optimizer": {"lr": 1e-4}, "steps": 1}
+    lengths = {"max_prompt": 16, "max_response": 16}
+    cut = {"layouts": {"generate": {"tp": 2, "backend": "vllm"}}}
+    with pytest.raises(JobError, match=r"generate\.tp.*is 2, and vllm runs on one device"):
+        job(cut, **changes, lengths=lengths, output="run")
+
+
 def test_stages_are_those_of_the_structure_that_is_asked_for() -> None:
     allow = {"actor_critic_sharing": True}
     shared = {"actor_critic_sharing": True, "layouts": {"train_actor+train_critic": {"tp": 2}}}

@@ -81,6 +81,17 @@ def test_adapters_train_alike_over_two_devices(model: Path, single: Ran, tmp_pat
         torch.testing.assert_close(ran.weights["actor"][name], weight, rtol=0, atol=1e-8)
 
 
+def test_a_run_goes_on_from_its_adapters(model: Path, single: Ran, tmp_path: Path) -> None:
+    """One step, then another from the checkpoint: bit by bit as two in one run."""
+    made = {"hyper": {"kl_coefficient": 0.1}, "lora": LORA, "reward": counting(model)}
+    job = make_job(model, tmp_path / "run", algorithm="grpo", steps=1, **made)  # type: ignore[arg-type]
+    run(job, plan_for(job, rest=(0,)), in_process=True)
+    longer = make_job(model, tmp_path / "run", algorithm="grpo", steps=2, **made)  # type: ignore[arg-type]
+    resumed = run(longer, None, in_process=True, resume=True)
+    for name, weight in single.weights["actor"].items():
+        torch.testing.assert_close(resumed.weights["actor"][name], weight, rtol=0, atol=0)
+
+
 def test_a_version_that_no_update_has_reached_is_not_published() -> None:
     holding = Holding("actor", None, 3, digest="same")  # type: ignore[arg-type]
     moved = {"applied": 2.0, "lr": 1e-5, "grad_norm": 0.3}

@@ -22,6 +22,34 @@ def an_item_is_commanded_for_other_parts(trace: Trace, draw: Random) -> Trace | 
     return with_entries(trace, lambda e: replace(e, parts=parts) if e is entry else e)
 
 
+@of_stretch("generators_are_asked_for_their_prompts")
+def two_generators_exchange_a_prompt(trace: Trace, draw: Random) -> Trace | None:
+    works = work_of(trace, Kind.GENERATE)
+    pairs = (
+        (a, b)
+        for a in works
+        for b in works
+        if (a.item.name, a.item.step) == (b.item.name, b.item.step) and set(a.ids).isdisjoint(b.ids)
+    )
+    found = pick(draw, pairs)
+    if found is None:
+        return None
+    one, other = draw.choice(found[0].ids), draw.choice(found[1].ids)
+    items = {found[0].item, found[1].item}
+    changed = with_ids(trace, lambda item, ids: instead(ids, one, other) if item in items else ids)
+    return with_entries(
+        changed,
+        lambda e: replace(e, ids=instead(e.ids, one, other))
+        if e.item in items and e.what is What.PRODUCED else e,
+    )  # fmt: skip
+
+
+@of_stretch("generators_are_asked_for_their_prompts")
+def a_generator_is_asked_for_a_prompt_less(trace: Trace, draw: Random) -> Trace | None:
+    command = pick(draw, work_of(trace, Kind.GENERATE))
+    return command and with_entries(trace, lambda e: replace(e, ids=e.ids[1:]) if e is command else e)
+
+
 def _left(trace: Trace) -> list[Entry]:
     """The parts that left generators which have finished."""
     evidence = Evidence(trace)

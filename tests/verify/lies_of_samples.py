@@ -9,7 +9,7 @@ from random import Random
 
 from rpeg.ir import Kind
 from rpeg.plan import ItemKind
-from rpeg.trace import Span, Trace, What
+from rpeg.trace import Entry, Span, Trace, What
 from rpeg.verify import Evidence
 from verify.lies import (
     ASSESS,
@@ -47,9 +47,15 @@ def a_shard_works_on_other_samples(trace: Trace, draw: Random) -> Trace | None:
     return with_span(trace, found[1], ids=draw.choice([(*ids, ids[0]), (*ids[1:], ids[0] + 1000)]))
 
 
+def _whole_work_of(trace: Trace) -> list[Entry]:
+    """Without generators that leave the last of what they were asked for to another item."""
+    tasks = Evidence(trace).lowered.tasks
+    return [e for e in work_of(trace) if e.item.slot in tasks and not tasks[e.item.slot].hands_over]
+
+
 @of_stretch("items_work_on_their_samples")
 def an_item_leaves_out_a_sample_of_its_command(trace: Trace, draw: Random) -> Trace | None:
-    command = pick(draw, work_of(trace))
+    command = pick(draw, _whole_work_of(trace))
     if command is None:
         return None
     sample = draw.choice(command.ids)
@@ -59,7 +65,7 @@ def an_item_leaves_out_a_sample_of_its_command(trace: Trace, draw: Random) -> Tr
 
 @of_stretch("items_work_on_their_samples")
 def a_command_names_a_sample_that_was_not_worked_on(trace: Trace, draw: Random) -> Trace | None:
-    command = pick(draw, work_of(trace))
+    command = pick(draw, _whole_work_of(trace))
     return command and with_entries(
         trace, lambda e: replace(e, ids=(*e.ids, e.ids[0] + 1)) if e is command else e
     )
@@ -135,7 +141,7 @@ def a_prompt_is_answered_twice(trace: Trace, draw: Random) -> Trace | None:
     command = pick(draw, work_of(trace, Kind.GENERATE))
     if command is None:
         return None
-    sample = draw.choice(command.ids)
+    sample = draw.choice([i for s in trace.spans if s.item == command.item for i in s.ids])
     return with_ids(
         trace, lambda item, ids: (*ids, sample) if item == command.item and sample in ids else ids
     )

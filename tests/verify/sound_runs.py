@@ -53,6 +53,9 @@ KINDS: Mapping[str, Callable[[], Plan]] = MappingProxyType(
         "replicas": lambda: _everywhere(grpo_graph(), devices=(0, 1, 2, 3)),
         "very stale": very_stale,
         "two generators": remax,
+        "migrating": lambda: _everywhere(
+            grpo_graph(), "stream{chunk=1,unit=group}", "migrate{stage=generate,responses=4}"
+        ),
     }
 )
 """Plans by name: colocated, split, streamed, asynchronous, with replicas, minibatches, selection, offload …"""
@@ -118,7 +121,8 @@ def sound_run(plan: Plan, draw: Random) -> Run:
     steps, number = draw.randint(2, 6), draw.randrange(2**16)
     latency = draw.choice([0.0, 1e-3, 0.2])
 
-    source = draw.choice(["simulator", "simulated", "real"])
+    migrates = any(stage.migrates for stage in plan.graph.stages)  # which the driver of `plans` does not
+    source = "simulator" if migrates else draw.choice(["simulator", "simulated", "real"])
 
     def stretch(first: int) -> Trace:
         if source == "simulator":

@@ -42,6 +42,8 @@ def layouts_have_devices(job: Job) -> Iterator[Problem]:
             if getattr(layout, key) not in (None, 0, "none"):
                 text = f"is {getattr(layout, key)}, which has no effect on {stage.name}: {why}. Remove it."
                 yield Problem(("plan", "layouts", stage.name, key), text)
+        if job.is_local and stage.kind is Kind.GENERATE and (layout.tp or 1) > 1:
+            yield from _engines_over_ranks(job, stage, layout)
         if layout.offload == "optimizer" and stage.kind is not Kind.TRAIN:
             yield Problem(
                 ("plan", "layouts", stage.name, "offload"),
@@ -53,6 +55,18 @@ def layouts_have_devices(job: Job) -> Iterator[Problem]:
         if count is not None:
             yield from _devices_exist(stage, layout, count)
             yield from _degrees_multiply(stage, layout, count)
+
+
+def _engines_over_ranks(job: Job, stage: Stage, layout: StageLayout) -> Iterator[Problem]:
+    """Ranks that draw together stay in step only where nothing from outside comes to each of them."""
+    key = ("plan", "layouts", stage.name, "tp")
+    if job.tools is not None:
+        text = f"is {layout.tp}, and responses call a tool, whose replies reach each rank at its own time. Use dp."
+        yield Problem(key, text)
+    if layout.backend == "vllm":
+        yield Problem(
+            key, f"is {layout.tp}, and vllm runs on one device a replica here. Use dp, or backend: torch."
+        )
 
 
 def batch_divides_over_replicas(job: Job) -> Iterator[Problem]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from rpeg.ir import Kind
-from rpeg.plan import Item, ItemKind, Minibatches, Task, ids_of_members
+from rpeg.plan import Item, ItemKind, Minibatches, Task, ids_of_members, ids_to_generate
 from rpeg.trace import Entry, What
 from rpeg.verify.evidence import Breach, Evidence, Property
 from rpeg.verify.samples import difference, worked_on
@@ -18,6 +18,17 @@ def commands_name_the_planned_parts(evidence: Evidence) -> Iterator[Breach]:
         if task is not None and command.what is What.LAUNCH and command.parts != task.covers:
             planned, named = (", ".join(map(str, parts)) or "none" for parts in (task.covers, command.parts))
             yield f"{item} is planned for the base parts {planned} and commanded for {named}", (command,)
+
+
+def generators_are_asked_for_their_prompts(evidence: Evidence) -> Iterator[Breach]:
+    """Each item for the samples of its prompts; one that finishes what migrates, for what the others have left over."""
+    for item, command in evidence.commands.items():
+        task = evidence.task(item)
+        if task is None or not task.covers or evidence.kind(item) is not Kind.GENERATE:
+            continue
+        asked, due = Counter(command.ids), Counter(_prompts_of(evidence, task, item.step))
+        if asked != due:
+            yield f"{item}, as it is commanded, {difference(asked, due)}", (command,)
 
 
 def parts_hold_what_was_generated(evidence: Evidence) -> Iterator[Breach]:
@@ -79,6 +90,16 @@ def fixed_parts_hold_their_members(evidence: Evidence) -> Iterator[Breach]:
             yield f"{item} is commanded to work on sample {beyond[0]}, which is of another part", (command,)
 
 
+def _prompts_of(evidence: Evidence, task: Task, step: int) -> set[int]:
+    """The samples that a generator's item is to make at a step."""
+    workload = evidence.trace.plan.workload
+    if not task.finishes:
+        return set(ids_to_generate(task, workload, step))
+    others = [own for own in evidence.lowered.tasks_of(task.slot.name) if own.hands_over]
+    begun = {i for own in others for i in ids_to_generate(own, workload, step)}
+    return begun - {i for own in others for i in _left_in(evidence, own, step)}
+
+
 def _left_in(evidence: Evidence, task: Task, step: int) -> set[int]:
     """The samples that left in the base parts that a task covers."""
     found: set[int] = set()
@@ -91,6 +112,7 @@ def _left_in(evidence: Evidence, task: Task, step: int) -> set[int]:
 
 PARTS: tuple[Property, ...] = (
     commands_name_the_planned_parts,
+    generators_are_asked_for_their_prompts,
     parts_hold_what_was_generated,
     streamed_parts_are_inherited,
     fixed_parts_hold_their_members,

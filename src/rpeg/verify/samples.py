@@ -137,9 +137,12 @@ def _owed(evidence: Evidence, stage: str, step: int) -> set[int]:
     """What a stage must have worked on by now: all that is due once it has finished, of a generator that of each item."""
     tasks = [task for task in evidence.lowered.tasks_of(stage) if not evidence.is_passed(task.slot.at(step))]
     ended = [task for task in tasks if task.slot.at(step) in evidence.finished]
-    if evidence.trace.plan.graph.stage(stage).kind is Kind.GENERATE:
-        return {i for task in ended for i in ids_to_generate(task, evidence.trace.plan.workload, step)}
-    return _due(evidence, stage, step) if len(ended) == len(tasks) else set()
+    if len(ended) == len(tasks):
+        return _due(evidence, stage, step)
+    if evidence.trace.plan.graph.stage(stage).kind is not Kind.GENERATE:
+        return set()
+    alone = (task for task in ended if not task.hands_over)  # what others finish may be under way
+    return {i for task in alone for i in ids_to_generate(task, evidence.trace.plan.workload, step)}
 
 
 def _due(evidence: Evidence, stage: str, step: int) -> set[int]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from rpeg.backends.samples import Ints, Samples
+from rpeg.backends.samples import Array, Ints, Samples
 from rpeg.backends.training import collectives
 from rpeg.backends.training.grid import Grid
 from rpeg.backends.training.microbatch import MicroBatch, build, dummy, pack, split
@@ -47,3 +50,20 @@ class Batching:
         if len({len(r) for r in ranks}) > 1:
             raise RunError(f"ranks were given {[len(r) for r in ranks]} minibatches; give all as many")
         return [max(counts) for counts in zip(*ranks, strict=True)] if meets else list(own)
+
+
+def in_order(
+    samples: Samples, rows: Sequence[Ints], parts: Sequence[Tensor], dtype: type[np.floating[Any]]
+) -> Array:
+    """What micro-batches gave, as a flat column in the order of the samples; of `dtype` where there are none.
+
+    rows: of each micro-batch, see `Batching.split`. parts: (k,) numbers of each, one a response token.
+    """
+    if not rows:
+        return np.zeros(0, dtype=dtype)
+    column = torch.cat(list(parts)).cpu().numpy()
+    places = np.arange(len(column))
+    where = Samples(samples.ids, samples.lengths, {"place": places}).rows(np.concatenate(rows))
+    out = np.empty_like(column)
+    out[where.token["place"]] = column
+    return out

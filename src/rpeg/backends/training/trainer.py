@@ -25,7 +25,7 @@ from rpeg.backends.models import Wanted
 from rpeg.backends.samples import Array, Ints, Samples
 from rpeg.backends.training import checkpoint
 from rpeg.backends.training.adamw import AdamW
-from rpeg.backends.training.batching import Batching
+from rpeg.backends.training.batching import Batching, in_order
 from rpeg.backends.training.grid import Grid
 from rpeg.backends.training.microbatch import MicroBatch
 from rpeg.backends.training.optimizer import OptimizerConfig, learning_rate
@@ -162,19 +162,9 @@ class Trainer:
         rows = self.batching.split(samples, microbatch)
         micros = self.batching.all(samples, rows, meets=self.meets_forward)
         parts = self.passes.infer(micros, wanted, names)
-        return {name: self._in_order(samples, rows, parts[name]) for name in names}
-
-    def _in_order(self, samples: Samples, rows: list[Ints], parts: list[Tensor]) -> Array:
-        """Results of the micro-batches as a flat column in the order of the samples."""
-        if not rows:
-            double = self.parameters.local[0].dtype is torch.float64
-            return np.zeros(0, dtype=np.float64 if double else np.float32)
-        column = torch.cat(parts).cpu().numpy()
-        places = np.arange(len(column))
-        where = Samples(samples.ids, samples.lengths, {"place": places}).rows(np.concatenate(rows))
-        out = np.empty_like(column)
-        out[where.token["place"]] = column
-        return out
+        double = self.parameters.local[0].dtype is torch.float64
+        dtype = np.float64 if double else np.float32
+        return {name: in_order(samples, rows, parts[name], dtype) for name in names}
 
     # Training
 
