@@ -29,9 +29,12 @@ def reward(prompt, response, answer):
 """
 
 
+STEPS_A_FAULT = 5
+
+
 def steps_of(faults: int) -> int:
-    """Of a run that so many faults are to strike."""
-    return faults + 3
+    """Of a run that so many faults are to strike: enough that none comes when it is over."""
+    return STEPS_A_FAULT * faults + 5
 
 
 @contextmanager

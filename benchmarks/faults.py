@@ -3,7 +3,7 @@
     python benchmarks/faults.py --runs 20 --faults 10
 
 Each run trains a random two-layer model on two devices by one of three plans, by `rpeg train` in a process of its own.
-Faults come from outside, at random moments drawn from the run's seed, one for about every step:
+Faults come from outside, at random moments drawn from the run's seed, one for every five steps:
 
 kill      a worker is killed            (SIGKILL)
 stop      a worker is stopped           (SIGSTOP)
@@ -15,7 +15,7 @@ reward    the reward takes a second a sample for a while
 
 Where `rpeg train` ends without having finished, it is called again with --resume. A run counts where it ends finished,
 its trace is proven over all stretches, and its weights are bit for bit those of the undisturbed run of the same plan.
-Needs Linux, and root to mount the disk; without it `full` is left out. Results are kept, a line of JSON for each run, and
+Needs Linux, and root to mount the disk; without it a worker is killed instead. Results are kept, a line of JSON for each run, and
 only missing ones run.
 """
 
@@ -39,7 +39,7 @@ from tempfile import TemporaryDirectory
 
 import psutil
 
-from _struck import files, steps_of, tiny_model
+from _struck import STEPS_A_FAULT, files, steps_of, tiny_model
 from rpeg.backends.training.checkpoint import read_weights
 from rpeg.runtime.heartbeat import Beat
 from rpeg.runtime.run_directory import RunDirectory
@@ -89,6 +89,7 @@ def main() -> None:
             print(json.dumps(row), flush=True)
     rows = _rows(arguments.results)
     bad = [row["seed"] for row in rows if not (row["finished"] and row["proven"] and row["equal"])]
+    bad += [row["seed"] for row in rows if len(row["faults"]) < arguments.faults]
     faults = sum(len(row["faults"]) for row in rows)
     print(
         f"{len(rows)} runs, {faults} faults: {dict(Counter(f for row in rows for f in row['faults']))}; bad: {bad}"
@@ -143,8 +144,9 @@ def _weights(checkpoint: Path) -> dict[str, bytes]:
 def _strike(struck: Struck, command: list[str], faults: int, limited: bool) -> None:
     """Runs, strikes and resumes until the run has finished or its time is up."""
     draw = random.Random(struck.seed)
-    kinds = [kind for kind in (draw.choice(KINDS) for _ in range(faults)) if limited or kind != "full"]
-    moments = [(step, draw.uniform(0, 1)) for step in range(len(kinds))]
+    drawn = [draw.choice(KINDS) for _ in range(faults)]
+    kinds = ["kill" if kind == "full" and not limited else kind for kind in drawn]
+    moments = [(STEPS_A_FAULT * number, draw.uniform(0, 0.5)) for number in range(len(kinds))]
     process = _start(command, struck)
     limit = time.monotonic() + LIMIT_SECONDS
     while time.monotonic() < limit:
@@ -211,7 +213,9 @@ def _start(command: list[str], struck: Struck) -> subprocess.Popen[bytes]:
 def _end_of(struck: Struck) -> str:
     lines = struck.log.read_text(errors="replace").strip().splitlines()
     told = [line for line in lines if line.startswith("rpeg:") or "worker " in line or "lacking" in line]
-    return told[-1].replace(str(struck.run), "RUN")[:300] if told else ""
+    directory = struck.run.parent
+    told = [line.replace(str(struck.run), "RUN").replace(str(directory.parent), "…") for line in told]
+    return told[-1][:300] if told else ""
 
 
 def _stretch(run: Path) -> Path | None:
