@@ -15,8 +15,8 @@ reward    the reward takes a second a sample for a while
 
 Where `rpeg train` ends without having finished, it is called again with --resume. A run counts where it ends finished,
 its trace is proven over all stretches, and its weights are bit for bit those of the undisturbed run of the same plan.
-Needs Linux, and root to mount the disk; without it a worker is killed instead. Results are kept, a line of JSON for each run, and
-only missing ones run.
+Needs Linux, and root to mount the disk; without it a worker is killed instead. Results are kept, a line of JSON for each
+run, and only missing ones run.
 """
 
 from __future__ import annotations
