@@ -75,3 +75,8 @@ def test_a_head_that_stays_behind_stops_the_run(
     monkeypatch.setattr(holdings, "make_engine", lambda _, setup: ForgetsTheHead.made(setup))
     with pytest.raises(RpegError, match=r"canary: trainer and engine differ by .*Check tied"):
         run(job, plan_for(job, rest=(0,)), in_process=True)
+
+
+def test_a_canary_fits_into_an_engine_for_short_responses(model: Path, tmp_path: Path) -> None:
+    job = make_job(model, tmp_path / "run", steps=1, lengths={"max_prompt": 10, "max_response": 4})
+    assert run(job, plan_for(job, rest=(0,)), in_process=True).outcome.finished

@@ -88,11 +88,13 @@ def _times(comparison: Comparison, devices: Sequence[str]) -> Iterator[tuple[str
             "step time",
             f"{seconds_text(predicted)} predicted, {seconds_text(measured)} measured ({error:+.0%})",
         )
-    shares = [f"{row.lane} {row.measured.occupancy:.0%}" for row in comparison.lanes if row.lane in devices]
+    rows = [row for row in comparison.lanes if row.lane in devices]
+    rows.sort(key=lambda row: (len(row.lane), row.lane))  # device2 before device10
+    shares = [f"{row.lane} {row.measured.occupancy:.0%}" for row in rows]
     if comparison.measured_window.steps <= 2 or not shares:
         return
     if len(shares) > MANY:
-        occupied = [row.measured.occupancy for row in comparison.lanes if row.lane in devices]
+        occupied = [row.measured.occupancy for row in rows]
         yield "occupancy", f"{min(occupied):.0%} – {max(occupied):.0%} of {len(shares)} devices"
     else:
         yield "occupancy", ", ".join(shares)

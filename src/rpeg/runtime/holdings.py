@@ -158,7 +158,8 @@ class Holdings:
             or holding.trainer.sharded
         ):
             return
-        tokens = canary_tokens(holding.trainer.model.vocab_size)
+        longest = self.job.lengths.max_prompt + self.job.lengths.max_response  # an engine holds no more
+        tokens = canary_tokens(holding.trainer.model.vocab_size)[:longest]
         expected = holding.trainer.canary(tokens)[: len(tokens) - 1]  # values of a second head come after
         check_canary(expected, engine.score(tokens), DTYPES[self.job.dtype])
 
