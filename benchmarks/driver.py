@@ -31,7 +31,8 @@ from rpeg.cluster import system
 from rpeg.ir import Kind
 from rpeg.job import load_job
 from rpeg.plan import Assignment, Devices, Host, Parallelism, Plan, check, lower, write_plan
-from rpeg.runtime.driver import Checkpoints, Driver
+from rpeg.runtime.checkpoints import Checkpoints
+from rpeg.runtime.driver import Driver
 from rpeg.runtime.fake.pretend import Fake, fakes, initial_weights
 from rpeg.runtime.run_directory import Checkpoint, RunDirectory
 from rpeg.search import from_job

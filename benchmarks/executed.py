@@ -22,7 +22,8 @@ from typing import Any
 from driver import Quiet
 from gains import ALLOWED, A, Job, jobs
 from rpeg.plan import Plan, read_plan, write_plan
-from rpeg.runtime.driver import Checkpoints, Driver
+from rpeg.runtime.checkpoints import Checkpoints
+from rpeg.runtime.driver import Driver
 from rpeg.runtime.fake.injection import Injection
 from rpeg.runtime.fake.pretend import Fake, fakes, initial_weights
 from rpeg.runtime.fake.virtual import VirtualLoop

@@ -7,7 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from rpeg.plan import Plan, write_plan
-from rpeg.runtime.driver import Checkpoints, Driver
+from rpeg.runtime.checkpoints import Checkpoints
+from rpeg.runtime.driver import Driver
 from rpeg.runtime.fake.injection import NOTHING, Injection
 from rpeg.runtime.fake.pretend import Fake, fakes, initial_weights
 from rpeg.runtime.fake.virtual import VirtualLoop

@@ -14,7 +14,8 @@ from plans import make_plan, ppo_graph
 from random_plans import FixedCosts
 from rpeg.ir import Kind
 from rpeg.plan import Item, Plan, lower, write_plan
-from rpeg.runtime.driver import Checkpoints, Driver
+from rpeg.runtime.checkpoints import Checkpoints
+from rpeg.runtime.driver import Driver
 from rpeg.runtime.fake.costs import FakeCosts
 from rpeg.runtime.fake.here import HereFake
 from rpeg.runtime.fake.host import Post

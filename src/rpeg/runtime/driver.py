@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,12 +16,12 @@ from rpeg.backends.disk import FULL, disk_trouble
 from rpeg.errors import RpegError, RunError
 from rpeg.ir import Kind
 from rpeg.plan import Item, ItemKind, Plan
-from rpeg.runtime.batches import Batches
 from rpeg.runtime.checkpoints import Checkpoints, reach
+from rpeg.runtime.dispatch import Calls, Dispatch, Handle
 from rpeg.runtime.failure import Failure, Stalled, WorkerFailed, cause_of, error_text, is_of_a_peer
 from rpeg.runtime.record import StepRecord, Tally
 from rpeg.runtime.run_directory import Checkpoint
-from rpeg.runtime.work import Answer, Part, Verdict, Work
+from rpeg.runtime.work import Answer, Part, Verdict
 from rpeg.schedule import (
     Cancel,
     Command,
@@ -34,25 +33,10 @@ from rpeg.schedule import (
     Produced,
     Rejected,
     Scheduler,
-    SyncWeights,
     command_entry,
     event_entry,
 )
 from rpeg.trace import Entry, JsonLines, driver_file
-
-
-class Handle(Protocol):
-    """How the driver reaches one worker, which serves one lane or several: `Work.lanes` says which run an item."""
-
-    def run(self, work: Work, references: list[Any]) -> AsyncIterator[Answer]: ...
-
-    def receive(self, work: Work, references: Sequence[Any]) -> AsyncIterator[Answer]: ...
-
-    def move(self, work: Work) -> AsyncIterator[Answer]: ...
-
-
-Calls = list[tuple[tuple[str, ...], AsyncIterator[Answer]]]
-"""(lanes, what their worker answers)."""
 
 
 class Watcher(Protocol):
@@ -91,12 +75,11 @@ class Driver:
     ) -> None:
         self.plan, self.steps, self.first_step = plan, steps, first_step
         self.scheduler = Scheduler(plan, steps, first_step, checkpoints.seed)
-        self.handles, self.watcher, self.checkpoints = handles, watcher, checkpoints
+        self.watcher, self.checkpoints = watcher, checkpoints
         self.stall_seconds = stall_seconds
-        self.batches = Batches(plan.graph, self.scheduler.lowered)
+        self.dispatch = Dispatch(plan, steps, self.scheduler.lowered, handles, broadcasts, checkpoints)
         self.records: list[StepRecord] = []
         self.evaluations: dict[int, float] = {}
-        self._broadcasts = {version: list(parts) for version, parts in broadcasts.items()}
         self._log = JsonLines(driver_file(trace))
         self._seq = 0
         self._events: asyncio.Queue[Event | RunError] = asyncio.Queue()
@@ -104,11 +87,9 @@ class Driver:
         self._tasks: set[asyncio.Task[None]] = set()
         self._failures: dict[str, WorkerFailed] = {}
         self._tallies: dict[int, Tally] = {}
-        self._open: dict[int, int] = {}
         self._training: dict[int, int] = {}
         self._trainers = [s.name for s in plan.graph.stages if s.kind is Kind.TRAIN]
         self._step_ended = 0.0
-        self._workers: dict[tuple[str, ...], list[tuple[Handle, tuple[str, ...]]]] = {}
         self._stop_after: int | None = None
         self._observed: dict[int, int] = {}
         self._warned: set[str] = set()
@@ -196,65 +177,9 @@ class Driver:
             if isinstance(command, Cancel):
                 raise self._failures.get(command.reason) or RunError(command.reason)
             entry = self._write(partial(command_entry, command=command))
-            self._open[command.item.step] = self._open.get(command.item.step, 0) + 1
-            if isinstance(command, SyncWeights):
-                calls = self._transfer_calls(command, entry.seq)
-            elif isinstance(command, Launch):
-                calls = self._run_calls(command, entry.seq)
-            else:
-                work = Work(command.item, entry.seq)
-                calls = self._calls(command.lanes, work, lambda handle, own: handle.move(own))
-            self._spawn(self._item(command.item, calls))
-
-    def _calls(
-        self, lanes: tuple[str, ...], work: Work, call: Callable[[Handle, Work], AsyncIterator[Answer]]
-    ) -> Calls:
-        """One call of each worker, whichever of its lanes are wanted."""
-        if lanes not in self._workers:
-            found: dict[int, list[str]] = {}
-            for lane in lanes:
-                found.setdefault(id(self.handles[lane]), []).append(lane)
-            self._workers[lanes] = [(self.handles[own[0]], tuple(own)) for own in found.values()]
-        workers = self._workers[lanes]
-        return [(own, call(handle, replace(work, lanes=own))) for handle, own in workers]
-
-    def _run_calls(self, command: Launch, seq: int) -> Calls:
-        item = command.item
-        names, references = self.batches.inputs_of(item)
-        sizes = self.scheduler.lowered.parts
-        work = Work(
-            item,
-            seq,
-            tuple((part, sizes[part].samples) for part in self._makes(command)),
-            command.ids,
-            tuple(names),
-            command.versions,
-            wanted=command.wanted,
-            contents=self._contents(command),
-        )
-        if item.name in self._trainers:
-            self._training[item.step] = self._training.get(item.step, 0)
-            copies = [c for c in self.scheduler.lowered.copies if c.trainer == item.name]
-            if self.scheduler.lowered.ends(item.slot):
-                work = replace(work, save=self.checkpoints.save(item.step + 1, self.steps, copies))
-        return self._calls(command.lanes, work, lambda handle, own: handle.run(own, references))
-
-    def _contents(self, command: Launch) -> int:
-        """How many batches and weights an item's answers hold: one of each part, or of the stage, or of each model."""
-        stage = self.plan.graph.stage(command.item.name)
-        if stage.kind is Kind.GENERATE or stage == self.plan.graph.selector:
-            task = self.scheduler.lowered.tasks[command.item.slot]
-            return len(task.makes) + task.hands_over
-        fed = {copy.model for copy in self.scheduler.lowered.copies}
-        return sum(model in fed for model in stage.models) if stage.kind is Kind.TRAIN else 1
-
-    def _makes(self, command: Launch) -> tuple[int, ...]:
-        return self.scheduler.lowered.tasks[command.item.slot].makes
-
-    def _transfer_calls(self, command: SyncWeights, seq: int) -> Calls:
-        work = Work(command.item, seq, versions=((command.model, command.version),))
-        parts = self._broadcasts[command.model, command.version]
-        return self._calls(command.lanes, work, lambda handle, own: handle.receive(own, parts))
+            if isinstance(command, Launch) and command.item.name in self._trainers:
+                self._training.setdefault(command.item.step, 0)
+            self._spawn(self._item(command.item, self.dispatch.calls(command, entry.seq)))
 
     async def _item(self, item: Item, calls: Calls) -> None:
         """Follows an item on all its lanes; it has finished when all have."""
@@ -289,7 +214,7 @@ class Driver:
     async def _take_answers(self, item: Item, call: AsyncIterator[Answer]) -> None:
         async for answer in call:
             if isinstance(answer, Part):
-                self.batches.add_part(item, answer.part, answer.batch)
+                self.dispatch.batches.add_part(item, answer.part, answer.batch)
                 self._events.put_nowait(Produced(item, answer.part, answer.ids, answer.lengths))
                 continue
             if isinstance(answer, Verdict):
@@ -297,9 +222,9 @@ class Driver:
                 self._events.put_nowait(event)
                 continue
             if answer.batch is not None:
-                self.batches.add(item, answer.batch)
+                self.dispatch.batches.add(item, answer.batch)
             for model, reference in answer.published.items():
-                self._broadcasts.setdefault((model, item.step + 1), []).append(reference)
+                self.dispatch.broadcasts.setdefault((model, item.step + 1), []).append(reference)
             self.checkpoints.expect(answer.marks)
             self._tallies.setdefault(item.step, Tally()).add(answer.metrics)
             for text in answer.warnings:
@@ -341,8 +266,7 @@ class Driver:
         if self.checkpoints.wanted(step + 1, self.steps):
             self._commits.append(asyncio.create_task(self._commit(step + 1)))
         reach = 1 + max((copy.delay for copy in self.scheduler.lowered.copies), default=1)
-        self._broadcasts = {k: v for k, v in self._broadcasts.items() if k[1] > step - reach}
-        self.batches.forget(step - 1)
+        self.dispatch.forget(step)
         self._tallies.pop(step - reach - 1, None)
 
     async def _commit(self, steps: int) -> None:

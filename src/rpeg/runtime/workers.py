@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Mapping
 from typing import Any, Protocol
 
 from rpeg.errors import RpegError
-from rpeg.runtime.driver import Handle
+from rpeg.runtime.dispatch import Handle
 from rpeg.runtime.failure import Failure, WorkerFailed, cause_of, error_text, is_death, is_of_a_peer
 from rpeg.runtime.work import Station
 

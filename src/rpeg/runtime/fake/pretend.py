@@ -14,7 +14,8 @@ from typing import Protocol
 from rpeg.job import Job
 from rpeg.plan import Plan, check, lower
 from rpeg.runtime.checkpoints import Checkpoints
-from rpeg.runtime.driver import Driver, Handle
+from rpeg.runtime.dispatch import Handle
+from rpeg.runtime.driver import Driver
 from rpeg.runtime.fake.costs import FakeCosts
 from rpeg.runtime.fake.here import HereFake
 from rpeg.runtime.fake.host import Post
