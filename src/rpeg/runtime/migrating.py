@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from rpeg.backends.generation.protocol import Begun, Request, Response, to_samples
+from rpeg.backends.generation.protocol import Request, Response, to_samples
 from rpeg.backends.samples import Samples
 
 UNFINISHED = -1
@@ -26,7 +26,7 @@ class HandOver:
 
 def handed_over(finished: Iterable[Response], unfinished: Iterable[Request]) -> Samples:
     """As one batch: what a replica leaves to another, and what it has finished too late for its own parts."""
-    going_on = [_response(request) for request in unfinished]
+    going_on = [request.ended("length") for request in unfinished]
     responses = sorted([*finished, *going_on], key=lambda response: response.id)
     late = {response.id for response in going_on}
     # Every token with its number, what a tool has written too: which those are is in a column of its own.
@@ -45,7 +45,7 @@ def taken_over(samples: Samples) -> tuple[list[Response], list[Request]]:
     for row in range(len(samples)):
         response, finish = _of_row(samples.rows([row]))
         if finish == UNFINISHED:
-            unfinished.append(_request(response))
+            unfinished.append(response.going_on())
         else:
             finished.append(response)
     return finished, unfinished
@@ -66,27 +66,3 @@ def _of_row(one: Samples) -> tuple[Response, int]:
         "length" if finish == 0 else "stop",
     )
     return response, finish
-
-
-def _response(request: Request) -> Response:
-    begun = request.begun
-    return Response(
-        request.id,
-        request.group,
-        request.prompt,
-        np.asarray(begun.tokens, dtype=np.int64),
-        np.asarray(begun.logprobs, dtype=np.float64),
-        np.asarray(begun.versions, dtype=np.int64),
-        np.asarray(begun.drawn, dtype=np.bool_),
-        finish="length",
-    )
-
-
-def _request(response: Response) -> Request:
-    begun = Begun(
-        tuple(response.tokens.tolist()),
-        tuple(response.logprobs.tolist()),
-        tuple(response.versions.tolist()),
-        tuple(response.drawn.tolist()),
-    )
-    return Request(response.id, response.group, response.prompt, begun)

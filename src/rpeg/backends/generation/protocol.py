@@ -55,6 +55,20 @@ class Request:
         """All tokens that the next one follows."""
         return self.prompt + self.begun.tokens
 
+    def ended(self, finish: Finish) -> Response:
+        """What there is of the response, as one that is finished."""
+        begun = self.begun
+        return Response(
+            self.id,
+            self.group,
+            self.prompt,
+            np.asarray(begun.tokens, dtype=np.int64),
+            np.asarray(begun.logprobs, dtype=np.float64),
+            np.asarray(begun.versions, dtype=np.int64),
+            np.asarray(begun.drawn, dtype=np.bool_),
+            finish,
+        )
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -112,6 +126,16 @@ class Response:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    def going_on(self) -> Request:
+        """A request to go on after all of its tokens."""
+        begun = Begun(
+            tuple(self.tokens.tolist()),
+            tuple(self.logprobs.tolist()),
+            tuple(self.versions.tolist()),
+            tuple(self.drawn.tolist()),
+        )
+        return Request(self.id, self.group, self.prompt, begun)
 
 
 @dataclass(frozen=True, eq=False)

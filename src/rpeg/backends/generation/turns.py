@@ -7,8 +7,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-import numpy as np
-
 from rpeg.backends.generation.protocol import (
     Begun,
     Generates,
@@ -152,19 +150,8 @@ class Turns:
         room = sampling.max_new_tokens - len(response)
         written = tuple(tokens[:room])
         called.tokens += len(written)
-        begun = _with_reply(response, written, version)
-        if len(tokens) < room:
-            return Request(response.id, response.group, response.prompt, begun)
-        return Response(
-            response.id,
-            response.group,
-            response.prompt,
-            np.asarray(begun.tokens, dtype=np.int64),
-            np.asarray(begun.logprobs, dtype=np.float64),
-            np.asarray(begun.versions, dtype=np.int64),
-            np.asarray(begun.drawn, dtype=np.bool_),
-            "length",
-        )
+        request = _with_reply(response.going_on(), written, version)
+        return request if len(tokens) < room else request.ended("length")
 
 
 def calls_in(drawn: Sequence[bool]) -> int:
@@ -172,13 +159,16 @@ def calls_in(drawn: Sequence[bool]) -> int:
     return sum(1 for before, now in zip((True, *drawn), drawn, strict=False) if before and not now)
 
 
-def _with_reply(response: Response, written: tuple[int, ...], version: int) -> Begun:
-    count = len(written)
-    return Begun(
-        (*response.tokens.tolist(), *written),
-        (*response.logprobs.tolist(), *(0.0,) * count),
-        (*response.versions.tolist(), *(version,) * count),
-        (*response.drawn.tolist(), *(False,) * count),
+def _with_reply(request: Request, written: tuple[int, ...], version: int) -> Request:
+    begun, count = request.begun, len(written)
+    return replace(
+        request,
+        begun=Begun(
+            (*begun.tokens, *written),
+            (*begun.logprobs, *(0.0,) * count),
+            (*begun.versions, *(version,) * count),
+            (*begun.drawn, *(False,) * count),
+        ),
     )
 
 

@@ -45,17 +45,7 @@ class Row:
         """The finished sample."""
         if finish not in ("stop", "length"):
             raise RunError(f"vLLM ended sample {self.request.id} with '{finish}'")
-        request = self.now(version)
-        return Response(
-            request.id,
-            request.group,
-            request.prompt,
-            np.asarray(request.begun.tokens, dtype=np.int64),
-            np.asarray(request.begun.logprobs, dtype=np.float64),
-            np.asarray(request.begun.versions, dtype=np.int64),
-            np.asarray(request.begun.drawn, dtype=np.bool_),
-            "stop" if finish == "stop" else "length",
-        )
+        return self.now(version).ended("stop" if finish == "stop" else "length")
 
 
 def params_of(request: Request, sampling: Sampling, seed: int) -> Any:
