@@ -20,6 +20,7 @@ import os
 import platform
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -240,6 +241,9 @@ def predict_and_measure(trial: Trial, directory: Path, size: Size, kind: DeviceK
     held = max(span.memory_bytes for trace in traces for span in trace.spans if span.lane == "device0")
     outside = OUTSIDE if kind.name != "cpu" else ()
     tensors = sum(size for name, size in memory.peak.parts if not name.startswith(outside))
+    parts: Counter[str] = Counter()
+    for name, size in memory.peak.parts:  # several may have one name
+        parts[name] += size
     return {
         **asdict(trial),
         "step": found.step.to_json(),
@@ -249,7 +253,7 @@ def predict_and_measure(trial: Trial, directory: Path, size: Size, kind: DeviceK
             "measured_bytes": held,
             "error": tensors / held - 1,
             "phase": memory.peak.phase,
-            "parts": {name: size for name, size in memory.peak.parts if size},
+            "parts": dict(parts),
         },
         "tokens_per_second": outcome.records[-1].tokens_per_second,
         "startup_seconds": outcome.startup_seconds,

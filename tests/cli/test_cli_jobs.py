@@ -116,6 +116,14 @@ def pretend_two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rpeg.job.rules.cores", lambda: 2)
 
 
+def test_one_process_is_no_place_for_two_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_two_cores(monkeypatch)
+    refused = rpeg("train", str(EXAMPLES / "grpo.yaml"), "--in-process")
+    assert refused.exit_code == 2
+    assert "the job has 2" in refused.output
+    assert "cluster: {cpu: 1}" in refused.output
+
+
 @pytest.mark.parametrize(
     "options", [("--in-process", "--address", "10.0.0.1:6379"), ("--resume", "--overwrite")]
 )

@@ -12,7 +12,8 @@ from rpeg.backends.adapters import is_adapter
 from rpeg.backends.headed import named_parameters
 from rpeg.errors import RunError
 from rpeg.plan import Parallelism
-from rpeg.runtime import device_stages
+from rpeg.runtime import RunDirectory, device_stages
+from rpeg.runtime.exporting import export_model
 from rpeg.runtime.holdings import Holding
 from rpeg.verify import prove_run
 from runtime.runs import Ran, counting, make_job, plan_for, run, tiny_model
@@ -59,6 +60,17 @@ def test_a_checkpoint_holds_adapters_and_the_export_is_merged(model: Path, singl
             ).abs().max() < 1e-6  # the file of the model that was read is in single precision
         else:
             torch.testing.assert_close(new, old, rtol=0, atol=0)
+
+
+def test_a_checkpoint_is_exported_as_the_run_exports(single: Ran, tmp_path: Path) -> None:
+    directory = RunDirectory(single.outcome.directory)
+    found = export_model(directory, None, None, tmp_path / "out", None)
+    one, other = (
+        dict(AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64).named_parameters())
+        for path in (found, directory.model)
+    )
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
 
 
 def test_the_first_step_is_no_way_from_the_reference(single: Ran) -> None:

@@ -9,6 +9,7 @@ import pytest
 from plans import make_plan, ppo_graph
 from rpeg.errors import PlanError
 from rpeg.plan import Parallelism, Plan
+from rpeg.runtime import limits
 from rpeg.runtime.limits import check_backends
 
 EVERYWHERE = {s.name: (0, 1) for s in ppo_graph().stages}
@@ -29,7 +30,9 @@ def test_what_no_backend_does_is_refused(stage: str, backend: str, said: str) ->
         check_backends(replace(plan, assignments=assignments))
 
 
-def test_vllm_generates_on_one_device_a_replica() -> None:
+def test_vllm_is_there_and_generates_on_one_device_a_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = set()
+    monkeypatch.setattr(limits.importlib.util, "find_spec", lambda name: name if name in installed else None)
     plan = make_plan(ppo_graph(), EVERYWHERE)
 
     def on_vllm(parallelism: Parallelism) -> Plan:
@@ -41,6 +44,9 @@ def test_vllm_generates_on_one_device_a_replica() -> None:
             ),
         )
 
+    with pytest.raises(PlanError, match="stage generate has backend vllm, and vllm is not installed here"):
+        check_backends(on_vllm(Parallelism(dp=2)))
+    installed.add("vllm")
     check_backends(on_vllm(Parallelism(dp=2)))
     with pytest.raises(
         PlanError, match="stage generate has backend vllm and replicas of 2 devices; use dp alone"

@@ -120,10 +120,22 @@ def command(
     )
     given = None
     if plan_file is not None:
-        from rpeg.plan import read_plan
+        from rpeg.plan import check, read_plan
 
-        given = read_plan(plan_file)
+        given = check(read_plan(plan_file))
     run, plan, start = prepare_directory(job, given, options)
+    if in_process and plan is None and job.devices > 1:
+        raise InputError(
+            f"--in-process runs one device in this process and the job has {job.devices}: set cluster: {{cpu: 1}}, or "
+            "give a plan of one device: --plan"
+        )
+    if resume:
+        for path in run.damaged():
+            console.print(f"warning: {path} is damaged and passed over", markup=False)
+        steps_done = (
+            f"after {start.steps} steps" if start else "at the first step: there is no whole checkpoint"
+        )
+        console.print(f"going on {steps_done}", markup=False)
     if fake is None:
         _say_what_is_read(job, console)  # needs torch, as training does; fake devices do without
     plan = plan or _best_plan(job, console)

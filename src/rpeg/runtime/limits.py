@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator
 
 from rpeg.backends import generation
@@ -35,9 +36,12 @@ def _backend(plan: Plan, stage: Stage, a: Assignment) -> Iterator[str]:
             yield f"stage {stage.name} has backend {a.backend}; use torch"
         return
     try:
-        generation.backend(a.backend)
+        needs = getattr(generation.backend(a.backend), "NEEDS", "")
     except InputError as error:
         yield f"stage {stage.name} has backend {a.backend}: {error}"
+        return
+    if needs and importlib.util.find_spec(needs) is None:
+        yield f"stage {stage.name} has backend {a.backend}, and {needs} is not installed here; install it, or use torch"
     cut = a.parallelism.devices_per_replica
     if a.backend == "vllm" and cut > 1:
         yield f"stage {stage.name} has backend vllm and replicas of {cut} devices; use dp alone there, or torch"

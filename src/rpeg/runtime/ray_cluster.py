@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from rpeg.runtime.work import Station
 from rpeg.runtime.worker import Worker
 
 LOOPBACK = "127.0.0.1"
+CONNECT_SECONDS = 15.0
 # One thread a process: a device is one core, and libraries that spawn more would take the neighbours'.
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
@@ -57,6 +59,8 @@ def ray_cluster(workers: int, address: str | None) -> Iterator[str]:
             f"{address} is Ray's client protocol; run rpeg on a node of the cluster (`ray job submit` does) with its "
             "HOST:PORT, or --address auto"
         )
+    if address is not None and address != "auto":
+        _demand_listener(address)
     os.environ.update({k: v for k, v in ENVIRONMENT.items() if k.startswith("RAY_") or address is None})
     import ray
     from ray._private import services, worker
@@ -175,6 +179,19 @@ def _reserved(plan: Plan, placed: Mapping[int, Host]) -> Iterator[Mapping[str, S
         }
     finally:
         ray.util.remove_placement_group(group)
+
+
+def _demand_listener(address: str) -> None:
+    """InputError at once where nobody listens: Ray would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise InputError(f"--address is '{address}', must be HOST:PORT of a Ray cluster's head, or auto")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
+    except OSError as error:
+        raise InputError(
+            f"no Ray cluster answers at {address}: {error}. Start one by `ray start --head`, or leave out --address"
+        ) from None
 
 
 def _object_store_bytes() -> int:

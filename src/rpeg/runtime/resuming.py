@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ def check_same(job: str, kept: Path, free: Set[str]) -> None:
     """As `check_same_job`, for any job as text. free: sections that may differ."""
     if not kept.exists():
         return
-    before, now = yaml.safe_load(kept.read_text(encoding="utf-8")), yaml.safe_load(job)
+    before, now = _read_mapping(kept, yaml.safe_load), yaml.safe_load(job)
     different = [
         f"{key} was {old!r} and is {new!r}"
         for key, old, new in _differences(before, now)
@@ -72,13 +72,28 @@ def check_same_data(job: Job, kept: Path) -> None:
     if not kept.exists():
         kept.write_text(json.dumps(now) + "\n", encoding="utf-8")
         return
-    before = json.loads(kept.read_text(encoding="utf-8"))
+    before = _read_mapping(kept, json.loads)
+    if before != now and not isinstance(before.get("train"), Mapping):
+        raise InputError(f"{kept} is damaged. Repair it, or begin anew: --overwrite")
     if before != now:
         raise InputError(
             f"{job.data.train} has {now['train']['records']} records, digest {now['train']['digest']}, and had "
-            f"{before['train']['records']}, digest {before['train']['digest']}, when the run began. Give the data as "
-            "they were, or begin anew: --overwrite"
+            f"{before['train'].get('records')}, digest {before['train'].get('digest')}, when the run began. Give the "
+            "data as they were, or begin anew: --overwrite"
         )
+
+
+def _read_mapping(file: Path, parse: Callable[[str], Any]) -> Mapping[str, Any]:
+    """InputError where a file of the run's directory is not what was written into it."""
+    try:
+        found = parse(file.read_text(encoding="utf-8"))
+    except (ValueError, yaml.YAMLError) as error:
+        raise InputError(
+            f"{file} is damaged: {str(error).splitlines()[0]}. Repair it, or begin anew: --overwrite"
+        ) from None
+    if not isinstance(found, Mapping):
+        raise InputError(f"{file} is damaged: it has no keys. Repair it, or begin anew: --overwrite")
+    return found
 
 
 def _digest(job: Job) -> dict[str, int | str]:

@@ -17,6 +17,7 @@ RUN/trace.json              the last stretch, for a trace viewer
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from dataclasses import dataclass
@@ -24,8 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from rpeg.backends.disk import sync, write_durably
+from rpeg.errors import InputError
 
-SCHEMA = 1
+SCHEMA = 2
 CARRIED = "carried"
 WRITTEN = "written-"
 """How the files begin that tell of what is whole in a checkpoint that is being written."""
@@ -104,6 +106,11 @@ class RunDirectory:
         paths = sorted(path for path in self.path.glob("checkpoint-*") if not path.suffix)
         return [Checkpoint(path, steps) for path in paths if (steps := _steps_of(path)) is not None]
 
+    def damaged(self) -> list[Path]:
+        """What is named like a checkpoint and is not whole."""
+        whole = {checkpoint.path for checkpoint in self.checkpoints()}
+        return sorted(p for p in self.path.glob("checkpoint-*") if not p.suffix and p not in whole)
+
     def begin_checkpoint(self, steps: int) -> Path:
         """Where trainers write the state after `steps` steps; invisible to a resume until it is committed."""
         path = self._partial(steps)
@@ -138,7 +145,7 @@ class RunDirectory:
         partial, final = self._partial(steps), self.path / f"checkpoint-{steps:06d}"
         for mark in partial.glob(f"{WRITTEN}*"):
             mark.unlink()
-        state = {"schema": SCHEMA, "steps": steps, "seed": seed}
+        state = {"schema": SCHEMA, "steps": steps, "seed": seed, "files": _files(partial)}
         write_durably(partial / "state.json", json.dumps(state) + "\n")
         sync(partial)
         if final.exists():  # damaged: a whole one would have been gone on from
@@ -190,31 +197,37 @@ def _link(file: Path, target: Path) -> None:
 
 
 def _lines(file: Path) -> list[dict[str, Any]]:
-    """The objects of a JSONL file; a torn line is left out."""
+    """The objects of a JSONL file; a torn line is left out. InputError for one that is none of ours."""
     if not file.exists():
         return []
-    return [json.loads(line) for line in file.read_text().splitlines() if line.endswith("}")]
+    try:
+        found = [json.loads(line) for line in file.read_text().splitlines() if line.endswith("}")]
+        if not all(isinstance(line["step"], int) for line in found):
+            raise ValueError("a line without the number of a step")
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{file} is damaged: {error}. Repair or remove it") from None
+    return found
+
+
+def _files(checkpoint: Path) -> dict[str, str | int]:
+    """What a checkpoint consists of: of small files the digest, of tensors, which have digests of their own, the size."""
+    found = (path for path in sorted(checkpoint.rglob("*")) if path.is_file() and path.name != "state.json")
+    return {str(path.relative_to(checkpoint)): _told(path) for path in found}
+
+
+def _told(file: Path) -> str | int:
+    if file.suffix == ".safetensors":
+        return file.stat().st_size
+    return hashlib.blake2b(file.read_bytes(), digest_size=8).hexdigest()
 
 
 def _steps_of(checkpoint: Path) -> int | None:
-    """How many steps were done when a checkpoint was written; None where it is not whole."""
+    """How many steps were done when a checkpoint was written; None where it is not whole, or not the one it is named."""
     try:
         state = json.loads((checkpoint / "state.json").read_text())
-        if state["schema"] != SCHEMA or not all(
-            _is_whole(file) for file in checkpoint.rglob("*.safetensors")
-        ):
+        named = checkpoint.name == f"checkpoint-{state['steps']:06d}"
+        if state["schema"] != SCHEMA or not named or _files(checkpoint) != state["files"]:
             return None
         return int(state["steps"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def _is_whole(file: Path) -> bool:
-    """Whether a safetensors file is as long as its header says (https://huggingface.co/docs/safetensors, Format)."""
-    with file.open("rb") as content:
-        size = int.from_bytes(content.read(8), "little")
-        header = json.loads(content.read(size))
-    end = max(
-        (entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"), default=0
-    )
-    return file.stat().st_size == 8 + size + end

@@ -96,6 +96,11 @@ def prepare_directory(
         raise InputError(f"{run.path} holds no run to resume; leave --resume out to begin one")
     check_same_job(job, run.job)
     last = next(reversed(run.checkpoints()), None)
+    if last is None and (damaged := run.damaged()):
+        raise InputError(
+            f"{damaged[-1]} is damaged, and there is no whole checkpoint in {run.path}. Restore one; or remove what is "
+            "damaged, and --resume begins at the first step"
+        )
     if last is not None and last.steps >= job.steps:
         raise InputError(
             f"{run.path} has done {last.steps} of {job.steps} steps: nothing is left. Raise steps to go on."
@@ -153,7 +158,7 @@ def repaired(
             except RunError as refusal:
                 raise RunError(f"{refusal}\n{error.report}") from None
             view.on_warning(
-                f"{error.failure.text}: the run goes on from step {steps}, restart {repairs.done}"
+                f"{error.failure.text}: the run goes on after {steps} steps, restart {repairs.done}"
             )
             options = replace(options, overwrite=False)
 

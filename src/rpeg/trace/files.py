@@ -27,6 +27,7 @@ from rpeg.trace.span import Span
 from rpeg.trace.trace import Source, Trace
 
 SCHEMA = 1
+MOST_STEPS = 10**7
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 T = TypeVar("T")
@@ -153,6 +154,8 @@ def _read_header(path: Path) -> tuple[Source, int, int, bool, int | None]:
     source = cast("Source", fields.one_of("source", get_args(Source)))
     first_step = fields.whole("first_step", least=0)
     steps = fields.whole("steps", least=first_step)
+    if steps > MOST_STEPS:
+        raise InputError(f"{path}: steps is {steps}; a run has {MOST_STEPS} at most")
     complete = fields.flag("complete")
     seed = fields.whole("seed", least=0) if "seed" in fields.data else None
     fields.finish()

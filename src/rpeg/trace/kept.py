@@ -66,7 +66,7 @@ def read_kept(run: Path) -> list[Kept]:
     """All samples that a run has kept, by step and id. InputError where there are none; torn lines are dropped."""
     found: dict[int, dict[str, Any]] = {}
     for file in sorted((run / DIRECTORY).glob("*.jsonl")):
-        for line in file.read_text(encoding="utf-8").splitlines():
+        for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
                 value = json.loads(line)
                 found.setdefault(int(value["id"]), {}).update(value)

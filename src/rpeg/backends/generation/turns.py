@@ -18,6 +18,9 @@ from rpeg.backends.generation.protocol import (
 )
 from rpeg.backends.generation.tools import Reply
 
+MOST_CHARACTERS = 256
+"""Of a token."""
+
 
 class Codec(Protocol):
     """Text of tokens and back, such as a tokenizer of transformers."""
@@ -144,10 +147,12 @@ class Turns:
         called.timed_out += reply.timed_out
         called.seconds += reply.seconds
         called.failure = called.failure or reply.failure
-        tokens = self.codec.encode(reply.text, add_special_tokens=False) if reply.text else []
+        room = sampling.max_new_tokens - len(response)
+        # No token is of more characters than that many, and tokenizers refuse half of a surrogate pair.
+        text = reply.text[: room * MOST_CHARACTERS].encode("utf-8", "replace").decode() if reply.text else ""
+        tokens = self.codec.encode(text, add_special_tokens=False) if text else []
         if not tokens:
             return response
-        room = sampling.max_new_tokens - len(response)
         written = tuple(tokens[:room])
         called.tokens += len(written)
         request = _with_reply(response.going_on(), written, version)

@@ -52,6 +52,7 @@ class VllmEngine:
     Raises InputError where vLLM is not installed.
     """
 
+    NEEDS = "vllm"
     SHARES_NO_GROUP = True
     """vLLM makes process groups among all processes of the one that it finds itself in."""
 

@@ -5,7 +5,8 @@ optimizer.safetensors   `exp_avg/<name>` and `exp_avg_sq/<name>`, where there is
 trainer.json            format, updates, skipped, optimizer configuration, digest of the weights
 
 Where several ranks hold the model each writes its own part, `weights-2-of-4.safetensors`: the file's metadata say for
-each tensor the shape of the whole and where the part begins. A reader takes from all files what it holds itself.
+each tensor the shape of the whole, where the part begins, and a digest of its bytes. A reader takes from all files what
+it holds itself, and refuses a tensor whose bytes are not those that were written.
 
 `snapshot` copies a rank's part to the host, `Snapshot.write` puts it on disk: training may go on in between.
 """
@@ -13,6 +14,7 @@ each tensor the shape of the whole and where the part begins. A reader takes fro
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -36,7 +38,7 @@ from rpeg.errors import InputError, RunError
 if TYPE_CHECKING:
     from rpeg.backends.training.trainer import Trainer
 
-FORMAT = 2
+FORMAT = 3
 WEIGHTS, OPTIMIZER, COUNTS = "weights", "optimizer", "trainer.json"
 
 
@@ -128,8 +130,8 @@ def load(trainer: Trainer, directory: str) -> None:
     """Raises InputError where the directory is not a state of this model."""
     path = Path(directory)
     try:
-        counts = json.loads((path / COUNTS).read_text())
-    except (OSError, ValueError) as error:
+        counts = dict(json.loads((path / COUNTS).read_text()))
+    except (OSError, ValueError, TypeError) as error:
         raise InputError(f"{directory} holds no usable trainer state: {error}") from error
     if counts.get("format") != FORMAT:
         raise InputError(f"{path / COUNTS} has format {counts.get('format')}, this version reads {FORMAT}")
@@ -148,8 +150,8 @@ def read_weights(directory: Path) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     for file in _files(directory, WEIGHTS):
         with _opened(file) as (stored, places):
-            for name, (shape, box) in places.items():
-                part = stored.get_tensor(name)
+            for name, (shape, box, written) in places.items():
+                part = _read_tensor(stored, name, written, file)
                 whole = found.setdefault(name, torch.empty(shape, dtype=part.dtype))
                 whole[box.within(Box.whole(shape))] = part
     return found
@@ -162,12 +164,34 @@ def _moments(trainer: Trainer, kind: str) -> Iterator[Piece]:
 
 
 def _write_file(path: Path, file: File) -> None:
+    places = {
+        name: json.dumps([*json.loads(file.places[name]), _digest(tensor)])
+        for name, tensor in file.tensors.items()
+    }
     try:
-        save_file(dict(file.tensors), path, metadata=dict(file.places))
+        save_file(dict(file.tensors), path, metadata=places)
     except SafetensorError as error:  # the system's number is in its text alone
         full = f"os error {errno.ENOSPC}" in str(error)
         raise OSError(errno.ENOSPC if full else errno.EIO, str(error), str(path)) from error
     sync(path)
+
+
+def _digest(tensor: Tensor) -> str:
+    """Of a tensor's bytes on the host."""
+    flat = (
+        tensor.contiguous().view(-1).view(torch.uint8)
+        if tensor.numel()
+        else tensor.new_empty(0, dtype=torch.uint8)
+    )
+    return hashlib.blake2b(flat.numpy().data, digest_size=8).hexdigest()
+
+
+def _read_tensor(stored: Any, name: str, written: str, file: Path) -> Tensor:
+    """InputError where it has not the bytes that were written."""
+    tensor: Tensor = stored.get_tensor(name)
+    if _digest(tensor) != written:
+        raise InputError(f"{file} is damaged: {name} has not the bytes that were written")
+    return tensor
 
 
 def _read_pieces(path: Path, stem: str, held: Sequence[Piece]) -> None:
@@ -176,7 +200,7 @@ def _read_pieces(path: Path, stem: str, held: Sequence[Piece]) -> None:
     missing = {piece.name: piece.box.numel for piece in held}
     for file in _files(path, stem):
         with _opened(file) as (stored, places):
-            for name, (shape, box) in places.items():
+            for name, (shape, box, written) in places.items():
                 piece = due.get(name)
                 if piece is None:
                     continue
@@ -186,9 +210,8 @@ def _read_pieces(path: Path, stem: str, held: Sequence[Piece]) -> None:
                     )
                 shared = box.overlap(piece.box)
                 if shared is not None:
-                    piece.tensor[shared.within(piece.box)] = stored.get_slice(name)[shared.within(box)].to(
-                        piece.tensor.device
-                    )
+                    part = _read_tensor(stored, name, written, file)[shared.within(box)]
+                    piece.tensor[shared.within(piece.box)] = part.to(piece.tensor.device)
                     missing[name] -= shared.numel
     absent = sorted(name for name, count in missing.items() if count)
     if absent:
@@ -196,15 +219,16 @@ def _read_pieces(path: Path, stem: str, held: Sequence[Piece]) -> None:
 
 
 @contextmanager
-def _opened(file: Path) -> Iterator[tuple[Any, Mapping[str, tuple[tuple[int, ...], Box]]]]:
-    """(the open file, shape of the whole and box of each tensor)."""
+def _opened(file: Path) -> Iterator[tuple[Any, Mapping[str, tuple[tuple[int, ...], Box, str]]]]:
+    """(the open file, shape of the whole, box and digest of each tensor)."""
     try:
         with safe_open(str(file), framework="pt") as stored:
             places = {}
             for name, text in (stored.metadata() or {}).items():
-                shape, starts = (tuple(numbers) for numbers in json.loads(text))
-                size = stored.get_slice(name).get_shape()
-                places[name] = (shape, Box(starts, tuple(a + n for a, n in zip(starts, size, strict=True))))
+                whole, begins, written = json.loads(text)
+                starts, size = tuple(begins), stored.get_slice(name).get_shape()
+                box = Box(starts, tuple(a + n for a, n in zip(starts, size, strict=True)))
+                places[name] = (tuple(whole), box, written)
             yield stored, places
     except (OSError, SafetensorError, ValueError) as error:
         raise InputError(f"{file} holds no usable trainer state: {error}") from error
