@@ -17,7 +17,7 @@ from backends.talking import Numbers, at_once
 from rpeg.backends.generation.protocol import Request, Response, Sampling, to_samples
 from rpeg.backends.generation.slots import SlotEngine
 from rpeg.backends.generation.tools import Toolbox
-from rpeg.backends.generation.turns import Turns, calls_in
+from rpeg.backends.generation.turns import MOST_CHARACTERS, Turns, calls_in
 from rpeg.backends.samples import concatenate
 from rpeg.backends.training.microbatch import build, split
 from rpeg.errors import InputError
@@ -125,6 +125,18 @@ def test_a_reply_without_room_is_cut(module: torch.nn.Module) -> None:
     assert cut
     for r in cut:
         assert (len(r), r.finish, bool(r.drawn[-1])) == (16, "length", False)
+
+
+def test_a_reply_of_any_text_is_cut_before_it_is_tokenised(module: torch.nn.Module) -> None:
+    class Strict(Numbers):
+        def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+            assert len(text) <= 16 * MOST_CHARACTERS
+            text.encode()  # as tokenizers do; half of a surrogate pair has no bytes
+            return super().encode(text, add_special_tokens=add_special_tokens)
+
+    engine = turns(module, lambda *_: "\ud800 " + "7 " * 100_000)
+    engine.codec = Strict()
+    assert any(not r.drawn.all() for r in generated(engine).values())
 
 
 @settings(max_examples=20, deadline=None)

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from plans import make_plan, ppo_graph
 from rpeg.cli import main
 from rpeg.errors import JobError
 from rpeg.job import parse_job
 from rpeg.job.bundled import ASSETS
 from rpeg.job.reward_job import load_reward_job
+from rpeg.plan import plan_to_json
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -114,6 +116,24 @@ def _example(file: Path, directory: Path) -> tuple[str, str, Path]:
 def pretend_two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """The examples ask for two."""
     monkeypatch.setattr("rpeg.job.rules.cores", lambda: 2)
+
+
+def test_a_plan_that_lacks_a_stage_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pretend_two_cores(monkeypatch)
+    graph = ppo_graph()
+    value = plan_to_json(make_plan(graph, {s.name: (0,) for s in graph.stages}))
+    value["assignments"] = value["assignments"][1:]
+    (tmp_path / "plan.json").write_text(json.dumps(value))
+    refused = rpeg(
+        "train",
+        str(EXAMPLES / "ppo.yaml"),
+        "--plan",
+        str(tmp_path / "plan.json"),
+        "-o",
+        str(tmp_path / "run"),
+    )
+    assert refused.exit_code == 2
+    assert "has no assignment" in refused.output
 
 
 def test_one_process_is_no_place_for_two_devices(monkeypatch: pytest.MonkeyPatch) -> None:

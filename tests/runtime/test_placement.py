@@ -11,6 +11,7 @@ from rpeg.cluster import Cluster, Rack, local
 from rpeg.errors import InputError
 from rpeg.plan import Plan
 from rpeg.runtime.placement import Host, Need, needs, place
+from rpeg.runtime.ray_cluster import ray_cluster
 from rpeg.runtime.visit import check_alike, look
 
 
@@ -112,3 +113,17 @@ def test_a_node_that_differs_or_does_not_see_the_run_is_named(tmp_path) -> None:
     check_alike({"10.0.0.1": seen}, str(tmp_path))
     with pytest.raises(InputError, match=r"10\.0\.0\.2 has torch 1\.0 and this one .*same on all nodes"):
         check_alike({"10.0.0.1": seen, "10.0.0.2": {**seen, "torch": "1.0"}}, str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("127.0.0.1:1", "no Ray cluster answers at 127.0.0.1:1"),
+        ("", "must be HOST:PORT"),
+        ("nonsense:::1x", "must be HOST:PORT"),
+        ("ray://127.0.0.1:10001", "client protocol"),
+    ],
+)
+def test_an_address_of_nothing_is_refused_at_once(address: str, said: str) -> None:
+    with pytest.raises(InputError, match=said), ray_cluster(1, address):
+        pass

@@ -126,6 +126,7 @@ def test_what_is_no_line_is_refused(value: object) -> None:
         ("first_step", -1),
         ("complete", "no"),
         ("schema", [1]),
+        ("steps", 10**9),
         ("another", 1),
     ],
 )
