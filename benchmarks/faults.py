@@ -114,7 +114,7 @@ def _measure(scratch: Path, model: Path, seed: int, faults: int) -> dict[str, ob
         struck = Struck(directory / "run", seed)
         _strike(struck, command, faults, limited)
         run = RunDirectory(struck.run)
-        last = next(reversed(run.checkpoints()), None)
+        last = run.last_checkpoint
         proof = prove_run(read_traces(struck.run))
         return {
             "seed": seed,

@@ -13,6 +13,7 @@ from rpeg.job import Job
 from rpeg.plan import Plan, device_lane
 from rpeg.runtime.checkpoints import Checkpoints
 from rpeg.runtime.driver import Driver
+from rpeg.runtime.exporting import first_policy
 from rpeg.runtime.failure import error_text
 from rpeg.runtime.in_process import HereHandle
 from rpeg.runtime.model_files import model_files
@@ -122,7 +123,7 @@ async def _ready(
 
 async def _export(plan: Plan, run: RunDirectory, devices: Mapping[str, Hosted], view: Recorder) -> None:
     """The first trained model with an lm head, as users load it elsewhere."""
-    model = next((m.name for m in plan.graph.models if m.trainable and "lm" in m.heads), None)
+    model = first_policy(plan.graph)
     trainer = plan.graph.trainer(model) if model else None
     if model is None or trainer is None:
         return

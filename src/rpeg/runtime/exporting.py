@@ -31,11 +31,11 @@ def export_model(
     Otherwise as `_export`.
     """
     while True:
-        last = next(reversed(run.checkpoints()), None)
+        last = run.last_checkpoint
         try:
             return _export(run, steps, model, output, dtype)
         except (InputError, FileNotFoundError):
-            newest = next(reversed(run.checkpoints()), None)
+            newest = run.last_checkpoint
             if steps is not None or newest is None or newest == last:
                 raise
 
@@ -88,11 +88,16 @@ def _checkpoint(run: RunDirectory, steps: int | None) -> Checkpoint:
     return found[-1] if steps is None else of[steps]
 
 
+def first_policy(graph: Graph) -> str | None:
+    """The first trained model with an lm head: what is exported where nobody names another."""
+    return next((m.name for m in graph.models if m.trainable and "lm" in m.heads), None)
+
+
 def _first(graph: Graph) -> str:
-    named = [m.name for m in graph.models if m.trainable and "lm" in m.heads]
-    if not named:
+    name = first_policy(graph)
+    if name is None:
         raise InputError(f"{graph.name} trains no language model; name one: --model")
-    return named[0]
+    return name
 
 
 @torch.no_grad()

@@ -106,6 +106,11 @@ class RunDirectory:
         paths = sorted(path for path in self.path.glob("checkpoint-*") if not path.suffix)
         return [Checkpoint(path, steps) for path in paths if (steps := _steps_of(path)) is not None]
 
+    @property
+    def last_checkpoint(self) -> Checkpoint | None:
+        """The newest whole one."""
+        return next(reversed(self.checkpoints()), None)
+
     def damaged(self) -> list[Path]:
         """What is named like a checkpoint and is not whole."""
         whole = {checkpoint.path for checkpoint in self.checkpoints()}

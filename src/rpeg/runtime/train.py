@@ -95,7 +95,7 @@ def prepare_directory(
     if not run.plan.exists():
         raise InputError(f"{run.path} holds no run to resume; leave --resume out to begin one")
     check_same_job(job, run.job)
-    last = next(reversed(run.checkpoints()), None)
+    last = run.last_checkpoint
     if last is None and (damaged := run.damaged()):
         raise InputError(
             f"{damaged[-1]} is damaged, and there is no whole checkpoint in {run.path}. Restore one; or remove what is "
@@ -151,7 +151,7 @@ def repaired(
         try:
             return attempt(start, options)
         except WorkerFailed as error:
-            start = next(reversed(run.checkpoints()), None)
+            start = run.last_checkpoint
             steps = start.steps if start else 0
             try:
                 repairs = repairs.after(error.failure, steps)
@@ -261,7 +261,7 @@ def _disk_troubles_told() -> Iterator[None]:
 
 
 def _how_to_resume(run: RunDirectory) -> str:
-    checkpoints = run.checkpoints()
-    if not checkpoints:
+    last = run.last_checkpoint
+    if last is None:
         return "No checkpoint was written yet; begin again at the first step with: rpeg train --resume"
-    return f"The last checkpoint is after {checkpoints[-1].steps} steps; go on with: rpeg train --resume"
+    return f"The last checkpoint is after {last.steps} steps; go on with: rpeg train --resume"
