@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig
 
+from backends.llamas import random_llama
 from backends.stopping import stop_after
 from rpeg.backends.generation.protocol import Request, Sampling, Setup
 from rpeg.backends.generation.slots import SlotEngine
@@ -20,25 +20,7 @@ TOKENS = canary_tokens(VOCABULARY)
 
 
 def make_module(dtype: torch.dtype = torch.float64, seed: int = 0, scale: float = 4.0) -> torch.nn.Module:
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        max_position_embeddings=64,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=None,
-        pad_token_id=None,
-    )
-    module = AutoModelForCausalLM.from_config(config)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.mul_(scale)
-    return module.to(dtype).eval()
+    return random_llama(VOCABULARY, tied=True, scale=scale, dtype=dtype, seed=seed)
 
 
 def named(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

@@ -9,8 +9,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoModelForCausalLM, LlamaConfig
 
+from backends.llamas import random_llama
 from backends.stopping import stop_after
 from rpeg.backends.generation.protocol import Begun, Request, Response, Sampling, to_samples
 from rpeg.backends.generation.slots import SlotEngine
@@ -21,24 +21,7 @@ SAMPLING = Sampling(temperature=1.3, max_new_tokens=12, stop_token_ids=(3, 4))
 
 
 def make_module() -> torch.nn.Module:
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=64,
-        bos_token_id=None,
-        eos_token_id=None,
-        pad_token_id=None,
-    )
-    module = AutoModelForCausalLM.from_config(config).to(torch.float64)
-    with torch.no_grad():
-        for parameter in module.parameters():  # far from uniform, so that a wrong cache shows
-            parameter.mul_(4)
-    return module
+    return random_llama(VOCABULARY, heads=4)  # far from uniform, so that a wrong cache shows
 
 
 def make_engine(module: torch.nn.Module, slots: int = 5) -> SlotEngine:

@@ -10,8 +10,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoModelForCausalLM, LlamaConfig
 
+from backends.llamas import random_llama
 from backends.stopping import stop_after
 from backends.talking import Numbers, at_once
 from rpeg.backends.generation.protocol import Request, Response, Sampling, to_samples
@@ -36,23 +36,7 @@ def add(prompt: str, response: str) -> str:
 
 @pytest.fixture(scope="module")
 def module() -> torch.nn.Module:
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        max_position_embeddings=64,
-        bos_token_id=None,
-        eos_token_id=None,
-        pad_token_id=None,
-    )
-    module = AutoModelForCausalLM.from_config(config).to(torch.float64).eval()
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.mul_(3)
-    return module
+    return random_llama(VOCABULARY, scale=3)
 
 
 def turns(

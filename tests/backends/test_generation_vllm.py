@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig
+from transformers import AutoModelForCausalLM
 
+from backends.llamas import random_llama
 from backends.stopping import stop_after
 from backends.talking import Numbers, at_once
 from rpeg.backends.generation import backend
@@ -30,25 +31,7 @@ TEMPERED = Sampling(temperature=1.3, max_new_tokens=12, stop_token_ids=(3, 4))
 
 @pytest.fixture(scope="module")
 def module(tmp_path_factory: pytest.TempPathFactory) -> torch.nn.Module:
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        max_position_embeddings=64,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=None,
-        pad_token_id=None,
-    )
-    module = AutoModelForCausalLM.from_config(config)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.mul_(3)
-    module.eval()
+    module = random_llama(VOCABULARY, hidden=64, tied=True, scale=3, dtype=torch.float32)
     module.save_pretrained(tmp_path_factory.mktemp("model"))
     return module
 
